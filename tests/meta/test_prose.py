@@ -13,8 +13,8 @@ from tests.meta import prose
 from tests.meta.repository import ROOT, tracked_files
 
 LEFT = {
-    "python/**/*.py": 15,
-    "rust/**/*.rs": 470,
+    "python/**/*.py": 0,
+    "rust/**/*.rs": 156,
 }
 """How many findings there may be, by the files that have them."""
 

@@ -416,7 +416,7 @@ class Plan:
         return self._read_columns
 
     def _read_in(self, input_schema: pa.Schema) -> Sequence[str]:
-        """The columns whose texts have to be UTF-8; rows of Python look at each when it is read."""
+        """The columns whose texts must be UTF-8; rows of Python look at each when it is read."""
         if self.batch is not None and self.batch.arrow:
             return self.rows(input_schema).names
         return self._read_columns

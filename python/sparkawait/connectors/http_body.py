@@ -9,7 +9,7 @@
                                                     {"title": "b"}
 ```
 
-Templates are texts with columns in braces, in the place of which a secret may stand.
+A template is a text with columns in braces, or a secret.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ use arrow::datatypes::{
 /// The largest amount.
 pub const MOST_AMOUNT: u64 = 1 << 53;
 
-/// Why a value is no amount.
+/// Why a value is not an amount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoAmount {
     /// It is null.
@@ -40,7 +40,7 @@ impl fmt::Display for NoAmount {
 ///
 /// # Errors
 ///
-/// [`NoAmount`] of a value that is none.
+/// [`NoAmount`] if it is not one.
 pub fn amount_of(value: f64) -> Result<u64, NoAmount> {
     #[expect(clippy::cast_precision_loss, reason = "a power of two")]
     let most = MOST_AMOUNT as f64;
@@ -66,7 +66,7 @@ pub fn amount_of_whole(value: i128) -> Result<u64, NoAmount> {
     }
 }
 
-/// Returns each value of a column as an amount; `None` if the column is none of numbers.
+/// Returns each value of a column as an amount; `None` if the column does not hold numbers.
 pub fn amounts(column: &dyn Array) -> Option<Vec<Result<u64, NoAmount>>> {
     let amounts = match column.data_type() {
         DataType::Int8 => each::<Int8Type>(column, |it| amount_of_whole(it.into())),

@@ -16,10 +16,9 @@ use arrow::{
 use crate::input_rows::InputBatch;
 use crate::run_list::{Run, Window};
 
-/// What a column costs, in nanoseconds, by `concat` of pieces or by `interleave`
-/// of single rows (bench `arrow`, group `kernels`). They only have to be right
-/// in proportion: a wrong choice costs time, never correctness. With one source
-/// `concat` wins from a mean run of about 30 rows on.
+/// What a column costs, in nanoseconds, by `concat` of pieces or by `interleave` of single rows
+/// (bench `arrow`, group `kernels`). Only the proportions matter: a wrong choice costs time, never
+/// correctness. With one source `concat` wins from a mean run of about 30 rows on.
 mod cost {
     /// `concat`: a piece that must be sliced off its source, or made of nulls.
     pub(super) const SLICED_PIECE: usize = 85;

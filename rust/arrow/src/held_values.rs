@@ -18,11 +18,11 @@ pub(crate) struct HeldValues<T> {
     len: usize,
     /// Of all values.
     bytes: usize,
-    /// Of those of which few rows are unreleased.
+    /// The values that have few unreleased rows.
     sparse: Sparse,
 }
 
-/// Values of which few rows are unreleased.
+/// Values that have few unreleased rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sparse {
     pub(crate) bytes: usize,
@@ -62,7 +62,7 @@ impl<T> HeldValues<T> {
 
     /// Holds `value`, of so many bytes, until `rows` rows of it have been released.
     ///
-    /// `rows` is not 0: nothing would ever release such a value.
+    /// `rows` is not 0: nothing would ever release the value.
     pub(crate) fn insert(&mut self, value: T, rows: u32, bytes: usize) -> u32 {
         debug_assert!(rows > 0, "a value without rows would be held for ever");
         self.bytes += bytes;
@@ -129,7 +129,7 @@ impl<T> HeldValues<T> {
         self.len
     }
 
-    /// The values of which few rows are unreleased.
+    /// The values that have few unreleased rows.
     pub(crate) const fn sparse(&self) -> Sparse {
         self.sparse
     }

@@ -48,7 +48,7 @@ pub struct InputBatch {
     pub hidden: RecordBatch,
     /// Where texts in `batch` are not what came; `None`: nowhere.
     pub invalid_texts: Option<Box<InvalidTexts>>,
-    /// Rows that are not to be called; none if nobody said so. Whoever does, does it as soon as the
+    /// Rows that must not be called; none until somebody sets them, which happens as soon as the
     /// batch is held.
     pub refused: OnceLock<RefusedRows>,
     /// The channel of each row; empty without channels.
@@ -61,7 +61,7 @@ pub struct InputBatch {
 
 /// Where rows stand in the input of their task.
 enum Ordinals {
-    /// Behind one another, from there on.
+    /// Consecutive places, from there on.
     From(u64),
     /// Each by itself.
     Each(Box<[u64]>),
@@ -80,13 +80,13 @@ impl InputBatch {
         }
     }
 
-    /// The batch as it came: with bytes in the place of texts that are not all UTF-8.
+    /// The batch as it came: with bytes instead of texts that are not all UTF-8.
     pub fn original(&self) -> &RecordBatch {
         self.invalid_texts.as_deref().map_or(&self.batch, InvalidTexts::original)
     }
 
-    /// Returns the column at `position` as it came; the hidden ones come behind those of the rows,
-    /// with bytes in the place of texts.
+    /// Returns the column at `position` as it came, with bytes instead of texts; the hidden columns
+    /// follow those of the rows.
     pub fn column(&self, position: usize) -> &ArrayRef {
         match position.checked_sub(self.batch.num_columns()) {
             None => self.original().column(position),
@@ -113,7 +113,7 @@ pub struct BatchRows {
 }
 
 impl BatchRows {
-    /// Handle of the batch; means nothing when no row is left.
+    /// Handle of the batch; valid while a row is left.
     pub fn batch(&self) -> u32 {
         self.batch
     }
@@ -191,9 +191,9 @@ impl InputRows {
 
     /// Holds `batch` and returns its rows; a batch without rows is not held.
     ///
-    /// Its columns must have the names and types of the schema. Names and
-    /// nullability inside of lists and maps may differ and are set right. A column
-    /// may have bytes in the place of texts that are not all UTF-8.
+    /// Its columns must have the names and types of the schema. Names and nullability inside of
+    /// lists and maps may differ and are set right. A column may have bytes instead of texts that
+    /// are not all UTF-8.
     ///
     /// # Errors
     ///
@@ -266,7 +266,7 @@ impl InputRows {
     }
 
     /// The batches under some handles as they came, in columns of one type each; `None` if these
-    /// are the batches themselves, which they are but for texts that are not UTF-8.
+    /// are the batches themselves, which differ only in texts that are not UTF-8.
     ///
     /// # Errors
     ///

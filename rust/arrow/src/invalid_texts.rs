@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Columns in which not all texts are UTF-8.
 //!
-//! Spark's strings may hold any bytes, Arrow's must not. A column that does comes with bytes in the
-//! place of its texts, and leaves as it came. Whoever reads it in between finds texts, and is told
-//! in which rows they are not those that came. A batch without such a column costs a look at the
-//! types of those that have texts.
+//! Spark's strings may hold any bytes, Arrow's must not. A column of strings that are not all UTF-8
+//! comes with bytes instead of texts, and leaves as it came. A reader in between finds texts, and
+//! learns in which rows they are not those that came. A batch without a column like that costs a
+//! look at the types of those that have texts.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,9 +21,9 @@ use crate::leaves::Leaves;
 
 /// The columns of a batch in which not all texts are UTF-8.
 pub struct InvalidTexts {
-    /// The batch as it came, with bytes in the place of the texts of these columns.
+    /// The batch as it came, with bytes instead of the texts of these columns.
     original: RecordBatch,
-    /// For each of these columns its position, and whether a row has such a text.
+    /// For each of these columns its position, and whether a row has a text that is not UTF-8.
     columns: Vec<(usize, Vec<bool>)>,
 }
 
@@ -34,7 +34,7 @@ impl InvalidTexts {
         columns.find(|(it, _)| *it == position).map(|(_, rows)| rows.as_slice())
     }
 
-    /// Returns the first of the columns at `positions` that has such a text in `row`.
+    /// Returns the first of the columns at `positions` that has one in `row`.
     pub fn column_in_row(&self, positions: &[usize], row: usize) -> Option<usize> {
         positions.iter().copied().find(|it| self.rows(*it).is_some_and(|rows| rows[row]))
     }
@@ -94,7 +94,7 @@ impl TextColumns {
     }
 }
 
-/// Returns `batch` with the columns at some positions, which are to have these types, made anew.
+/// Returns `batch` with the columns at some positions built again, in these types.
 fn with_columns<'a>(
     batch: &RecordBatch,
     changed: impl IntoIterator<Item = (usize, &'a DataType)>,
@@ -131,7 +131,7 @@ pub(crate) fn without_texts(batch: RecordBatch) -> Result<RecordBatch, ArrowErro
     if positions.is_empty() { Ok(batch) } else { with_bytes(&batch, &positions) }
 }
 
-/// Returns the positions of the columns of which one of the batches has bytes for texts.
+/// Returns the positions of columns that have bytes for texts in one of the batches.
 pub(crate) fn columns_of_bytes<'a>(invalid: impl Iterator<Item = &'a InvalidTexts>) -> Vec<usize> {
     let mut positions: Vec<usize> =
         invalid.flat_map(|it| it.columns.iter().map(|(position, _)| *position)).collect();
@@ -140,7 +140,7 @@ pub(crate) fn columns_of_bytes<'a>(invalid: impl Iterator<Item = &'a InvalidText
     positions
 }
 
-/// Whether a column that came is the declared one with bytes in the place of texts.
+/// Whether a column that came is the declared one with bytes instead of texts.
 pub fn has_bytes_for_texts(came: &DataType, declared: &DataType) -> bool {
     came != declared
         && !fits(came, declared, PartialEq::eq)
@@ -151,7 +151,7 @@ fn has_texts(data_type: &DataType) -> bool {
     bytes_type(data_type) != *data_type
 }
 
-/// Returns fields that have bytes in the place of texts.
+/// Returns fields that have bytes instead of texts.
 pub(crate) fn bytes_fields(fields: &Fields) -> Fields {
     let inside = |field: &FieldRef| -> FieldRef {
         let data_type = bytes_type(field.data_type());
@@ -160,7 +160,7 @@ pub(crate) fn bytes_fields(fields: &Fields) -> Fields {
     fields.iter().map(inside).collect()
 }
 
-/// Returns the type of columns that have bytes in the place of texts.
+/// Returns the type of columns that have bytes instead of texts.
 pub(crate) fn bytes_type(data_type: &DataType) -> DataType {
     let inside = |field: &FieldRef| -> FieldRef {
         let data_type = bytes_type(field.data_type());
@@ -179,8 +179,8 @@ pub(crate) fn bytes_type(data_type: &DataType) -> DataType {
     }
 }
 
-/// Returns a column with bytes in the place of texts, as type `to`; takes no time per value but
-/// inside of nested ones.
+/// Returns a column with bytes instead of texts, as type `to`; takes time per value only inside of
+/// nested ones.
 pub(crate) fn bytes_of(column: &ArrayRef, to: &DataType) -> Result<ArrayRef, ArrowError> {
     let make = |leaf: &ArrayRef, _: &DataType| Ok(bytes_of_leaf(leaf));
     Leaves { concern: |from, to| from != to, make }.rebuild(column, to)

@@ -33,9 +33,9 @@ pub type Keys = Arc<[Option<Key>]>;
 
 /// Computes the [`Key`] of each row from the values of some columns.
 ///
-/// A key is a 64-bit hash of the values. Rows whose values differ but hash alike
-/// are served one after the other: that costs parallelism, never order. Which
-/// values are equal is said in [`key_values`](crate::key_values).
+/// A key is a 64-bit hash of the values. Rows whose values differ but hash alike are served one
+/// after the other: that costs parallelism, never order. [`key_values`](crate::key_values) defines
+/// which values are equal.
 #[derive(Debug)]
 pub struct KeyColumns {
     /// Positions in the input schema.

@@ -62,8 +62,8 @@ pub fn key_type(data_type: &DataType) -> DataType {
     bytes_type(data_type)
 }
 
-/// Returns `column` with one form of zero, one of NaN, and bytes in the place of texts: as those
-/// they are compared, and not all of Spark's are UTF-8.
+/// Returns `column` with one form of zero, one of NaN, and bytes instead of texts. Keys are
+/// compared as bytes, and not all of Spark's texts are UTF-8.
 ///
 /// # Errors
 ///

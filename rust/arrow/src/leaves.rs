@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Nested columns built anew around other leaves.
+//! Nested columns built again around other leaves.
 //!
 //! Pure functions, for any thread.
 
@@ -13,10 +13,11 @@ use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{DataType, FieldRef};
 use arrow::error::ArrowError;
 
-/// What becomes of the leaves of columns: of what is no list, map, struct or dictionary.
+/// What happens to the leaves of columns: to everything except lists, maps, structs and
+/// dictionaries.
 pub(crate) struct Leaves {
-    /// Whether anything becomes of a column of the first type that is to have the second one; a
-    /// column that is not concerned is left as it is.
+    /// Whether a column of the first type must change to have the second one; others are left as
+    /// they are.
     pub(crate) concern: fn(&DataType, &DataType) -> bool,
     /// Makes a leaf of a type.
     pub(crate) make: fn(&ArrayRef, &DataType) -> Result<ArrayRef, ArrowError>,

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Record batches to elements, and results back to record batches.
 //!
-//! The operator of `sparkawait_core` handles one row at a time; Arrow is fast
-//! only on whole columns. This crate stands between them: a row is a [`RowRef`]
-//! of eight bytes into a batch that is held here, a row's results are a
-//! [`ResultRows`] into a chunk that is held here, and columns are touched once
-//! per output batch, with kernels over runs of rows.
+//! The operator of `sparkawait_core` handles one row at a time; Arrow is fast only on whole
+//! columns. This crate stands between them. A row is a [`RowRef`] of eight bytes into a batch that
+//! this crate holds, and its results are a [`ResultRows`] into a chunk that it holds. It touches
+//! columns once per output batch, with kernels over runs of rows.
 //!
 //! ```text
 //!  input batch ─► InputRows ──RowRef──► operator ──RowRef─┐

@@ -63,8 +63,8 @@ pub struct OutputAssembler {
     positions: Positions,
 }
 
-/// Input rows that have left, by what became of them; a row with several results has left with its
-/// last one.
+/// Input rows that have left, by what happened to them; a row with several results has left with
+/// its last one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RowsLeft {
@@ -388,7 +388,7 @@ fn run_bytes<'a>(run: &Run, len: u32, batch: impl Fn(u32) -> &'a RecordBatch) ->
     }
 }
 
-/// Returns the largest number below `len` that fits, of which all smaller ones do.
+/// Returns the largest number below `len` that fits; all smaller ones do.
 fn most_within(len: u32, fits: impl Fn(u32) -> bool) -> usize {
     let (mut most, mut too_many) = (0, len);
     while too_many - most > 1 {

@@ -67,7 +67,7 @@ pub fn bytes_of_rows(batch: &RecordBatch, start: usize, len: usize) -> usize {
 
 /// Returns the bytes of `len` values, from `start` on.
 ///
-/// Takes no time per value, but for views and unions.
+/// Takes time per value only for views and unions.
 pub fn bytes_of_values(array: &dyn Array, start: usize, len: usize) -> usize {
     let of = |child: &dyn Array, start, len| bytes_of_values(child, start, len);
     match array.data_type() {

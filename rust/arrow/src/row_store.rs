@@ -165,7 +165,7 @@ impl RowStore {
         self.inputs.is_sparse()
     }
 
-    /// Copies input rows out of batches of which few are needed.
+    /// Copies input rows out of batches that need few of theirs.
     ///
     /// # Errors
     ///

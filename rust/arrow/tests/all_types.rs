@@ -140,7 +140,7 @@ fn nested() -> Vec<ArrayRef> {
     vec![list, structs, large, Arc::new(fixed), Arc::new(maps)]
 }
 
-/// Two dictionaries of other values in one test: keys have to be rewritten.
+/// Two dictionaries of other values in one test: their keys must be rewritten.
 fn dictionary() -> ArrayRef {
     let keys: Int32Array = each(|i| i32::try_from(i % 7).unwrap()).into_iter().collect();
     let values = Arc::new(StringArray::from_iter_values((0..7).map(text)));

@@ -70,7 +70,7 @@ error_kinds! {
     ColumnMissing = "column-missing",
     /// The event-time column has another type.
     ColumnNotATimestamp = "column-not-a-timestamp",
-    /// The function is no coroutine function.
+    /// The function is not a coroutine function.
     FunctionNotAsync = "function-not-async",
     /// The function cannot be used at all.
     FunctionInvalid = "function-invalid",
@@ -132,11 +132,11 @@ error_kinds! {
     DestinationPaused = "destination-paused",
     /// A limit in time, or what else bounds calls, is wrong.
     RateLimitInvalid = "rate-limit-invalid",
-    /// What a row costs of a limit in time is no cost.
+    /// What a row costs of a rate limit is not a cost.
     CostInvalid = "cost-invalid",
     /// The service has answered that it will not do what the call asks for.
     RequestRefused = "request-refused",
-    /// The service has answered that whoever calls may not.
+    /// The service answered that the caller may not.
     Unauthorized = "unauthorized",
     /// A row has waited too long for a destination that is paused or does not answer.
     DestinationUnavailable = "destination-unavailable",

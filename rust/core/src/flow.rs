@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Credit-based flow control: one slow destination does not hold the others.
 //!
-//! A *credit* is a permit to have one call, or one batch of calls, in flight
-//! for one destination. Each destination is a channel with some credits of its
-//! own; the others float: they are lent to channels that have something
-//! waiting, and go to whoever has waited longest when they come back.
+//! A *credit* is a permit to have one call, or one batch of calls, in flight for one destination.
+//! Each destination is a channel with some credits of its own. The others float: channels with
+//! something waiting borrow them, and when they come back, the channel that has waited longest gets
+//! them.
 //!
 //! ```text
 //!                     +--------------+  exclusive credits

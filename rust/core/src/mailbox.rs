@@ -13,9 +13,9 @@
 //! critical section in which it looked, and says so ([`Step::Park`]); the driver
 //! then waits, for a deadline of its own too if it likes.
 //!
-//! "The mailbox thread" is whoever holds `&mut`, which the compiler checks where
-//! Flink compares threads. Flink's `runExclusively` has no counterpart: each
-//! thing it is used for is one call here.
+//! "The mailbox thread" is the holder of `&mut`, which the compiler checks where Flink compares
+//! threads. Flink's `runExclusively` has no counterpart: each thing it is used for is one call
+//! here.
 //!
 //! A mailbox has no bound of its own. What is sent through it has: a reply
 //! belongs to an element that holds a slot of the operator's queue, and a batch

@@ -47,10 +47,9 @@ type Outcome<R, F> = Result<R, Failure<F>>;
 
 /// Calls a function for each record, many at a time, and emits the results.
 ///
-/// Counterpart of Flink's `AsyncWaitOperator`, without its threads: the driver
-/// tells it of records, completions and time, and carries out the [`Actions`]
-/// that it asks for. `E` is a record's value, `R` its results, `F` a failure of
-/// the function.
+/// Counterpart of Flink's `AsyncWaitOperator`, without its threads: the driver reports records,
+/// completions and time, and carries out the [`Actions`] that it asks for. `E` is a record's value,
+/// `R` its results, `F` a failure of the function.
 ///
 /// ```text
 ///  process_element --> [ queue: Waiting > Running > BackOff .. Completed ] --> pop_output
@@ -59,12 +58,11 @@ type Outcome<R, F> = Result<R, Failure<F>>;
 ///                          the function
 /// ```
 ///
-/// A record takes a slot of `capacity` from admission to emission, and one of
-/// `max_concurrency` permits while an attempt runs, of which a smaller number
-/// may be given out at a time, see [`set_window`](Self::set_window). Without channels
-/// it is admitted while a permit is free, so the slots beyond the permits hold completed
-/// records, those in back-off, and those whose key is busy. Of the outcomes of its attempts
-/// and of its timeout exactly one counts.
+/// A record takes a slot of `capacity` from admission to emission, and one of `max_concurrency`
+/// permits while an attempt runs; [`set_window`](Self::set_window) gives out fewer at a time.
+/// Without channels it is admitted while a permit is free, so the slots beyond the permits hold
+/// completed records, those in back-off, and those whose key is busy. Its attempts and its timeout
+/// have one outcome that counts, and only one.
 #[derive(Debug)]
 pub struct AsyncWaitOperator<E, R, F> {
     config: Config,
@@ -297,12 +295,12 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         self.admit_to_busy_channel(Price::Usual, channel, record, key, now)
     }
 
-    /// Returns whether nothing but its channel keeps a new record from being called; its key may.
+    /// Returns whether only its channel keeps a new record from being called; its key may, too.
     fn may_start_new(&self) -> bool {
         self.running < self.window && self.config.mode != OutputMode::KeyOrdered
     }
 
-    /// Admits a record of a channel that has to be asked whether it may be called now.
+    /// Admits a record of a channel that must be asked whether the call may start now.
     #[inline(never)]
     fn admit_to_busy_channel(
         &mut self,
@@ -444,7 +442,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         self.queue.has_completed()
     }
 
-    /// Returns what is to be carried out; the driver swaps in empty vectors.
+    /// Returns what to carry out; the driver swaps in empty vectors.
     pub fn actions(&mut self) -> &mut Actions<E> {
         &mut self.actions
     }

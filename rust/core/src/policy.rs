@@ -13,7 +13,7 @@
 //! | [`RetryBudget`] | retries, as a share of the calls | Finagle's `RetryBudget` |
 //! | [`Pause`] | calls to a destination that drops them all | circuit breakers, without their failures |
 //! | [`AdaptiveRate`] | calls per time, found out by refusals | adaptive mode of the AWS SDKs (CUBIC) |
-//! | [`WarmUp`] | calls of a task of which it is open whether its rows are wanted | slow start |
+//! | [`WarmUp`] | calls of a task until its rows are known to be wanted | slow start |
 //! | [`HedgeDelay`] | second attempts of calls that are slow | "The Tail at Scale", gRPC A6, Finagle |
 //!
 //! [`CallLimits`] has all of them that bound the calls of a channel, or of all channels; [`WarmUp`] is of

@@ -27,7 +27,7 @@ pub trait Generation: Copy {
     fn following(self) -> Self;
 }
 
-/// None: a handle is the number of a place, and whoever keeps one knows what is there.
+/// No generations: a handle is the number of a place, and its keeper knows what is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plain;
 
@@ -38,10 +38,9 @@ pub struct Numbered(u32);
 
 /// Values at places that are used again, the one vacated last first.
 ///
-/// Grows with the values held at the same time, not with those that there ever were.
-/// A place has a link: to the next vacant one while it is vacant, and otherwise to the
-/// next place of whatever list the owner of the slab keeps, so that such a list
-/// costs no memory of its own.
+/// Grows with the values held at the same time, not with all that there ever were. A place has a
+/// link: to the next vacant one while it is vacant, and otherwise to the next place of whatever
+/// list the owner of the slab keeps. A list like that costs no memory of its own.
 pub struct Slab<T, G = Plain> {
     places: Vec<Place<T, G>>,
     /// The first vacant place, or [`NONE`].

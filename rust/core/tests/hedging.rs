@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What second calls do to a service of which one call in a hundred takes a second.
+//! What second calls do to a service that takes a second for one call in a hundred.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 

@@ -167,7 +167,7 @@ fn a_hedged_task_takes_its_second_calls_along() {
     assert_eq!(world.operator.in_flight(), 0);
 }
 
-/// A service that lets 100 calls a second pass, of which it saves up as many.
+/// A service that lets 100 calls a second pass, and saves up as many.
 struct Service {
     /// What others have left of it.
     saved: f64,
@@ -188,7 +188,7 @@ impl Service {
     }
 }
 
-/// So many calls a second, of which a second's worth is saved.
+/// This many calls a second; it saves a second's worth.
 fn limited(permits: u64, is_per_channel: bool) -> PolicyConfig {
     let permits = permits.try_into().unwrap();
     let limit = Gcra::new(Rate::new(permits, SECOND).unwrap(), permits);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A limit in time against what it promises: in any time `t`, `burst + rate * t` at most, and as
-//! much as that for whoever always takes what there is.
+//! A rate limit against what it promises: in any time `t`, `burst + rate * t` at most, and that
+//! much for a caller that always takes all there is.
 
 #![expect(clippy::unwrap_used, reason = "numbers of the tests")]
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An operator and a service that says what is left of its limits, of which somebody else uses half:
-//! on a manual clock.
+//! An operator and a service that reports what is left of its limits; somebody else uses half of
+//! them. On a manual clock.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 #![expect(clippy::cast_precision_loss, reason = "shares of small numbers")]
@@ -140,7 +140,7 @@ struct Case {
     seed: u64,
 }
 
-/// What came of it.
+/// What the run gave.
 #[derive(Debug)]
 struct Outcome {
     calls: u64,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What was brought of a part, so that whoever brings it again is known to bring the same.
+//! What was brought of a part, so that a task that brings it again is known to bring the same.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -11,7 +11,7 @@ use foldhash::quality::RandomState;
 pub struct BundleId(u64);
 
 impl BundleId {
-    /// Returns the name of these rows; others have another one, but for one pair in 2^64.
+    /// Returns the name of these rows; others have another one, except one pair in 2^64.
     pub fn of(rows: &[u8]) -> Self {
         use std::sync::LazyLock;
 
@@ -23,14 +23,14 @@ impl BundleId {
 /// The bundles of a part, in any order; some may be equal.
 #[derive(Debug, Default)]
 pub(crate) struct Bundles {
-    /// How often each was brought, and how often by whoever brings the part now.
+    /// How often each was brought, and how often by the task that brings the part now.
     brought: HashMap<BundleId, (u32, u32)>,
     /// How many were brought before that are not brought again yet.
     missing: u32,
 }
 
 impl Bundles {
-    /// Begins with a part of which nothing is there.
+    /// Begins with a part that has nothing yet.
     pub(crate) fn clear(&mut self) {
         self.brought.clear();
         self.missing = 0;

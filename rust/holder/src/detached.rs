@@ -36,7 +36,7 @@ fn with_tasks<T>(act: impl FnOnce(&mut BTreeMap<[u8; 16], Weak<DetachedTask>>) -
 /// soon each of its tasks is lost.
 const MOST_RESTARTS: u32 = 3;
 
-/// How often it is looked whether such a row has one.
+/// How often to look whether it has one.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// The part that the task is at, and those who wait for it to get on.
@@ -128,9 +128,9 @@ impl DetachedTask {
     /// Begins the part behind `part` others of its owner. A task that has failed says so when the
     /// part ends; one that is [`Stale`](Begun::Stale) is given up.
     ///
-    /// A part may be begun again, by a step that is carried out once more because it did not count
-    /// before: what is there of the part is not put again, and if all of it is, the answer is the
-    /// same.
+    /// A part may be begun again, by a step that Spark carries out once more because it did not
+    /// count before. Rows of the part that are there are not put again; if all of them are, the
+    /// answer is the same.
     pub fn begin(&self, owner: &str, part: u64) -> Begun {
         let begun = self.shared.change(|parts| parts.begin(owner, part, Instant::now()));
         if begun == Begun::Stale {

@@ -26,7 +26,7 @@ pub fn write(batch: &RecordBatch) -> Result<Vec<u8>, ArrowError> {
 ///
 /// # Errors
 ///
-/// The bytes are no stream, or are cut off.
+/// The bytes are not a stream, or are cut off.
 pub fn read(bytes: &[u8]) -> Result<Vec<RecordBatch>, ArrowError> {
     StreamReader::try_new(Cursor::new(bytes), None)?.collect()
 }

@@ -38,7 +38,7 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// Reads a number of things, each of which takes a byte at least.
+    /// Reads a number of things that take a byte each at least.
     pub(crate) fn count(&mut self) -> Option<usize> {
         let count = usize::try_from(self.u64()?).ok()?;
         (count <= self.bytes.len()).then_some(count)

@@ -24,7 +24,7 @@ use crate::reader::{Reader, put_bytes, put_count};
 const MAGIC: [u8; 4] = *b"SAWC";
 const VERSION: u16 = 1;
 
-/// Names a task among all of all processes; whoever knows it may take it up.
+/// Names a task among all of all processes; a process that knows the name may take the task up.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct TaskId(pub [u8; 16]);
 

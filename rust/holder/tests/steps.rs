@@ -29,7 +29,7 @@ fn start(saved: &[Vec<u8>]) -> Started {
     echo::start(saved, schema("row"), 8)
 }
 
-/// Brings a bundle, as a step does; returns what became of it.
+/// Brings a bundle, as a step does; returns what happened to it.
 fn bring(task: &DetachedTask, rows: &[i64]) -> Claim {
     let bundle = BundleId::of(&ipc::write(&batch("row", rows)).unwrap());
     let claim = task.claim(bundle);

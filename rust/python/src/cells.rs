@@ -99,8 +99,8 @@ impl Cells {
         Self { array: ArrayRef::clone(array), kind }
     }
 
-    /// Makes cells of the column `name`, but for those of `invalid` rows: they have a text that is
-    /// not UTF-8.
+    /// Makes cells of the column `name`, except for `invalid` rows, which have a text that is not
+    /// UTF-8.
     pub(crate) fn checked(py: Python<'_>, array: &ArrayRef, name: &str, invalid: &[bool]) -> Self {
         let cells = Box::new(Self::new(py, array));
         let kind = Kind::Checked(invalid.to_vec(), name.to_owned(), cells);

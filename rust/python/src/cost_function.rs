@@ -44,7 +44,7 @@ impl PythonCosts {
     }
 }
 
-/// Returns a number of Python as an amount; an error for what is none.
+/// Returns a number of Python as an amount; an error for anything else.
 fn amount(value: &Bound<'_, PyAny>) -> PyResult<Result<u64, NoAmount>> {
     if value.is_none() {
         return Ok(Err(NoAmount::Null));

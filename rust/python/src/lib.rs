@@ -76,7 +76,7 @@ mod _core {
         sparkawait_arrow::simple_string::simple_string(&data_type.0)
     }
 
-    /// Panics, as an invariant that breaks would; tests see what becomes of it.
+    /// Panics, as an invariant that breaks would; tests see what happens then.
     #[cfg(debug_assertions)]
     #[guarded]
     #[pyfunction]

@@ -42,7 +42,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// Leaves out those of the calls that wait; what the loop has already is to be cancelled.
+    /// Leaves them out of the calls that wait; those that the loop has already are cancelled there.
     ///
     /// Groups of calls stay, be they empty: their batches may be Python's, and are not to be dropped
     /// under a lock.
@@ -134,7 +134,7 @@ impl Mouth {
 /// Calls, the numbers of attempts that are no longer wanted, and rows that timed out.
 type Taken = (Vec<Py<Row>>, Vec<u64>, Vec<Py<Row>>);
 
-/// The same with groups of calls by their channels in the place of single ones.
+/// The same with groups of calls by their channels instead of single ones.
 type TakenGroups = (Vec<(Option<u64>, RowGroup)>, Vec<u64>, Vec<Py<Row>>);
 
 /// The side of a port that the event loop thread uses.
@@ -291,7 +291,7 @@ impl Port {
         Ok(())
     }
 
-    /// Notes that a request is made for many rows, of which this is the first.
+    /// Notes that a request is made for many rows; this is the first.
     fn request(&self, rows: &Bound<'_, PyAny>) -> PyResult<()> {
         if let Some(first) = attempts(rows)?.first() {
             self.replies.requested(*first);

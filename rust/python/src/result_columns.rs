@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What users' functions return, as columns, where nothing has to be decided.
+//! What users' functions return, as columns, where there is nothing to decide.
 
 use std::sync::Arc;
 
@@ -20,9 +20,9 @@ const EXACT_IN_FLOAT: i64 = 1 << 53;
 
 /// Columns of plain types, each read in one pass over the dicts that functions returned.
 ///
-/// Reads exact types only: a result that is no `dict`, lacks a column or has any
-/// other value is left to the builder in Python, which knows conversions and
-/// explains what does not fit. Both give the same columns.
+/// Reads exact types only. The builder in Python gets a result that is not a `dict`, lacks a column
+/// or has any other value: it knows conversions and explains what does not fit. Both give the same
+/// columns.
 #[pyclass(frozen, module = "sparkawait._core")]
 pub(crate) struct ResultColumns {
     schema: SchemaRef,
@@ -195,7 +195,7 @@ impl<'a, 'py> Cells<'a, 'py> {
     }
 }
 
-/// Reads an integer that fits; a `bool` is none.
+/// Reads an integer that fits; a `bool` does not count as one.
 fn whole<T: TryFrom<i64>>(cell: &Bound<'_, PyAny>) -> Option<T> {
     T::try_from(cell.cast_exact::<PyInt>().ok()?.extract::<i64>().ok()?).ok()
 }

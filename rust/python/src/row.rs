@@ -22,7 +22,7 @@ pub(crate) struct Columns {
     names: Py<PyTuple>,
     /// The last column of a name wins, as in a `dict`.
     index: HashMap<String, Column>,
-    /// Finds what is no column: `object.__getattribute__`.
+    /// Finds attributes that are not columns: `object.__getattribute__`.
     others: Py<PyAny>,
 }
 

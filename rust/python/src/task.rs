@@ -118,8 +118,8 @@ pub(crate) fn raised(error: PyErr) -> TaskError {
     TaskError::External(Arc::new(PythonCause(error)))
 }
 
-/// Builds a task of operators, each of which gets what the one before it puts out; returns the ports
-/// of all of them, and of their branches.
+/// Builds a task of operators; each gets what the one before it puts out. Returns the ports of all
+/// of them, and of their branches.
 ///
 /// With what another one `saved`, an entry for each operator, or nothing.
 pub(crate) fn build(

@@ -8,10 +8,10 @@
 //!   batches put in    let go of                              that are handed over
 //! ```
 //!
-//! What is compared is counted in different places, from different things, so that a row which one of
-//! them loses is missed by the other. In a chain, what came is also compared with what the operator
-//! before has put out, and of functions that are called side by side each with what they were called
-//! for. It is looked at when the input has ended, and at the end of each part of it. Tasks that fail, or
+//! Each side of a comparison is counted in another place, from other things, so that if one of them
+//! loses a row the other misses it. A chain also compares what came to an operator with what the
+//! one before put out, and functions that are called side by side each with their calls. The task
+//! looks at it when the input has ended, and at the end of each part of it. Tasks that fail, or
 //! whose consumer wants no more, have none.
 
 use crate::batch_codec::RowsLeft;

@@ -30,9 +30,9 @@ pub type InputElement<E> = StreamElement<InputRecord<E>>;
 
 /// Turns what arrives into elements, and emitted elements into what leaves.
 ///
-/// Called by the task thread only. Everything here happens once per batch or
-/// once per burst, but for `next_element`, `emit` and the completions inside a
-/// reply, which happen per row and must cost nanoseconds.
+/// Called by the task thread only. Everything here happens once per batch or once per burst, except
+/// `next_element`, `emit` and the completions inside a reply, which happen per row and must cost
+/// nanoseconds.
 pub trait BatchCodec {
     /// A record's value, as small as an index.
     type Element: Clone;
@@ -51,7 +51,7 @@ pub trait BatchCodec {
     /// Why the task failed.
     type Error: Send;
 
-    /// Returns the number of rows in a batch of input; watermarks are none.
+    /// Returns the number of rows in a batch of input; watermarks do not count.
     fn rows_of(input: &Self::Input) -> usize;
 
     /// Takes a batch of input.
@@ -77,7 +77,7 @@ pub trait BatchCodec {
         false
     }
 
-    /// Names a channel, of which `record` is held; `None` if that is unknown.
+    /// Names a channel by a `record` of it that is held; `None` if that is unknown.
     fn channel_name(&self, _channel: Key, _record: Option<&Self::Element>) -> Option<String> {
         None
     }
@@ -117,7 +117,7 @@ pub trait BatchCodec {
         false
     }
 
-    /// Lets go of input of which few rows are needed, having copied these.
+    /// Copies these rows out of input that needs few of its rows, and lets go of it.
     ///
     /// `elements` are those of the records that the operator holds; they may be replaced by others
     /// that mean the same records.
@@ -167,7 +167,7 @@ pub trait BatchCodec {
         0
     }
 
-    /// Returns what became of the input rows that have left, by the places that they had.
+    /// Returns what happened to the input rows that have left, by the places that they had.
     fn left(&self) -> RowsLeft;
 
     /// Names the function in errors.
@@ -180,8 +180,8 @@ pub trait BatchCodec {
     fn failure(&mut self, failed: Emitted<Self::Element, (), Self::Failure>) -> Self::Error;
 }
 
-/// Rows of the input that have left, by what became of them. A row counts once, however many results
-/// it has.
+/// Rows of the input that have left, by what happened to them. A row counts once, however many
+/// results it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowsLeft {
     /// Put out: with results, or with what its failure leaves.

@@ -65,7 +65,7 @@ impl ByteBounds {
         Self { most, most_results: most, row_bytes: 0, calls, bytes, first_call: None }
     }
 
-    /// Bounds completed rows by bytes alone, if there is such a bound: nothing else does then.
+    /// Bounds completed rows by bytes alone, if they have a bound: nothing else does then.
     pub(crate) fn with_capacity(self, capacity_bytes: Option<usize>) -> Self {
         match capacity_bytes {
             None => self,
@@ -73,7 +73,7 @@ impl ByteBounds {
         }
     }
 
-    /// Returns whether completed rows, which nothing but bytes bounds, have as many as they may.
+    /// Returns whether completed rows, which only bytes bound, have as many as they may.
     #[inline]
     pub(crate) fn is_full(&self, held: usize, completed: usize) -> bool {
         self.row_bytes > 0 && held + completed * self.row_bytes >= self.most_results

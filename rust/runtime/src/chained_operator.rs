@@ -113,7 +113,7 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
         self.inputs.push_back(input);
     }
 
-    /// Notes that no input will follow. Idempotent.
+    /// Notes that the input has ended. Idempotent.
     pub(crate) fn put_end_of_input(&mut self) {
         self.input_ended |= !std::mem::replace(&mut self.has_ended, true);
     }
@@ -150,8 +150,8 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
         Ok(accepted)
     }
 
-    /// Takes the next element of the input; returns false if there is none, or if the operator has no
-    /// place for it: the number of free slots is a hint, and whoever was admitted before may have taken
+    /// Takes the next element of the input; returns false if there is none, or if the operator has
+    /// no place for it. The number of free slots is a hint: a record admitted before may have taken
     /// more than one, or have failed the operator. Then the codec has the record again.
     #[expect(clippy::inline_always, reason = "once per record")]
     #[inline(always)]
@@ -226,7 +226,7 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
             && !self.bounds.takes_input(self.codec.input_bytes())
     }
 
-    /// Returns whether input waits for room, and nothing but the output can make some; `more` tells
+    /// Returns whether input waits for room, and only the output can make some; `more` tells
     /// whether there is input elsewhere.
     pub(crate) fn waits_for_output(&self, more: bool) -> bool {
         (more || !self.inputs.is_empty())

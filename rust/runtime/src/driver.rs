@@ -93,7 +93,8 @@ pub struct Driver<X: BatchCodec, F, C = MonotonicClock> {
     read_ahead: Arc<ReadAhead>,
     /// When the next batch leaves.
     flusher: OutputFlusher,
-    /// Where batches are taken while turns go on; without one, whoever takes a turn waits for a batch.
+    /// Where batches are taken while turns go on; without one, the thread that takes a turn waits
+    /// for a batch.
     outlet: Option<Arc<Outlet<Handed<X>>>>,
     /// The part of the input that ends, if it comes in parts.
     part: Option<Part>,
@@ -323,13 +324,14 @@ where
         self.processor.next_step()
     }
 
-    /// Returns what the consumer wants. Whoever takes a turn himself waits for whatever there is.
+    /// Returns what the consumer wants. A consumer that takes turns itself waits for whatever there
+    /// is.
     #[inline]
     fn demand(&self) -> Demand {
         self.outlet.as_ref().map_or(Demand::Any, |it| it.demand())
     }
 
-    /// Returns whether nothing but what is in the output is left to be handed out.
+    /// Returns whether only what is in the output is left to hand out.
     fn is_over(&self) -> bool {
         self.error.is_some() || self.chain.is_finished()
     }
@@ -562,7 +564,7 @@ where
     ///
     /// # Errors
     ///
-    /// The rows do not fit into a batch; the task is to be closed.
+    /// The rows do not fit into a batch; close the task.
     pub fn carry(&mut self) -> Result<Carry<X>, X::Error> {
         let now = self.clock.now();
         let last = self.chain.last_mut();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One of the parts into which a limit is split, held by one process at a time.
 //!
-//! What is left of a part is in the page, where the next one that holds it finds
-//! it: a task that begins brings no burst of its own. Who holds it is said by the
-//! lock of a file, which the kernel takes from a process that was killed.
+//! What is left of a part is in the page, where the next one that holds it finds it: a task that
+//! begins brings no burst of its own. The lock of a file shows who holds it; the kernel takes it
+//! from a process that was killed.
 //!
 //! ```text
 //!   limits-3f..             the page: a word for each part

@@ -158,16 +158,16 @@ impl HostLimit {
 /// How far ahead a permit may be reserved, so that a process does not take all that there will be.
 const HORIZON: Duration = Duration::from_millis(100);
 
-/// For how long whoever owes others a turn waits for one of them to take it.
+/// For how long a process that owes others a turn waits for one of them to take it.
 const PATIENCE: Duration = Duration::from_millis(10);
 
 /// The turns of one that takes part in a [`HostLimit`].
 ///
-/// Turns come in the order in which they are asked for, so whoever makes dear calls would have more of
-/// the limit than others, who make cheap ones. Therefore whoever has had a turn owes the others as
-/// much, as long as some of them take turns: it asks for its next one when they have had that, or when
-/// none of them takes the turn that begins. With two that always want more each has half of the
-/// permits, whatever their calls cost.
+/// Turns come in the order in which they are asked for, so a process that makes dear calls would
+/// have more of the limit than others, who make cheap ones. Therefore a process that has had a turn
+/// owes the others as much, as long as some of them take turns. It asks for its next one when they
+/// have had that, or when none of them takes the turn that begins. With two that always want more
+/// each has half of the permits, whatever their calls cost.
 #[derive(Debug)]
 pub struct HostTurns {
     limit: HostLimit,

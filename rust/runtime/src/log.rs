@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What this process has to say, for whoever writes logs.
+//! What this process has to say, for the writer of its logs.
 //!
 //! Any thread may log, those of tokio among them: a line goes into a bounded queue, under a lock
 //! that nobody keeps while they wait, and a byte in a pipe wakes the reader. Lines that the reader

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The operators of a task, each of which gets what the one before it puts out.
+//! The operators of a task; each gets what the one before it puts out.
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -35,7 +35,7 @@ use crate::metrics::OperatorMetrics;
 pub struct OperatorChain<X: BatchCodec, F> {
     /// All operators by their positions, branches included; at least one.
     operators: Vec<ChainedOperator<X, F>>,
-    /// Positions of those that are after one another.
+    /// Positions of those that follow each other.
     line: Vec<usize>,
     /// Of the operators that have some.
     branches: Vec<Branches<X>>,
@@ -235,8 +235,8 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> OperatorChain<X, F> {
         self.line.windows(2).rev().find(|pair| is_full(pair)).map(|pair| pair[1])
     }
 
-    /// Returns whether the input of the last operator waits for room, and nothing but the output
-    /// can make some.
+    /// Returns whether the input of the last operator waits for room, and only the output can make
+    /// some.
     pub(crate) fn waits_for_output(&self) -> bool {
         let before = self.line.iter().rev().nth(1).map(|&position| &self.operators[position]);
         self.last().waits_for_output(before.is_some_and(ChainedOperator::has_output))
@@ -367,8 +367,8 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> OperatorChain<X, F> {
         Ok(())
     }
 
-    /// Returns whether rows are held of which nothing can become any more, if no deadline is armed and
-    /// there is no mail: no call will be answered, and no input helps.
+    /// Returns whether it holds rows that nothing can happen to any more, if no deadline is armed
+    /// and there is no mail: no call will be answered, and no input helps.
     ///
     /// As long as `more` input may come, only rows that keep it out count.
     pub(crate) fn is_stuck(&self, more: bool) -> bool {

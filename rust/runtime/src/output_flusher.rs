@@ -97,7 +97,7 @@ impl OutputFlusher {
         }
     }
 
-    /// Notes that the output leaves, of which a batch was begun at `begun`.
+    /// Notes that the output leaves, with a batch that was begun at `begun`.
     pub(crate) fn left(&mut self, begun: ProcessingTime) {
         (self.last, self.is_consumed) = (Some(begun), true);
         self.since = None;

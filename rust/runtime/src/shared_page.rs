@@ -10,8 +10,8 @@
 //!   magic, version    unused      name  terms  value  name  terms  value  ...
 //! ```
 //!
-//! A slot belongs to the name that was first written into it, for good. Its
-//! *terms* say what the value means, and whoever comes with others is refused.
+//! A slot belongs to the name that was first written into it, for good. Its *terms* say what the
+//! value means, and a process that comes with others is refused.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -65,7 +65,7 @@ pub enum PageError {
     /// Its directory.
     #[error(transparent)]
     Folder(#[from] FolderError),
-    /// The file is no page, or one of another version.
+    /// The file is not a page, or one of another version.
     #[error(
         "`{0}` was not written by this version of sparkawait; \
          all processes of an application must have the same"

@@ -12,7 +12,7 @@ use crate::batch_codec::BatchCodec;
 /// Time between two looks at the channels, which cost a few steps for each of them.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Tells the log, once per task, that the backlog of the channels is full, and of which of them.
+/// Tells the log, once per task, that the backlog of the channels is full, and names the channel.
 ///
 /// Then the rows of all channels wait, because no more are taken from the input. A channel is
 /// blamed for that if more than half of what waits is its.

@@ -26,7 +26,7 @@ mod support;
 const TURNS: usize = 70;
 const TICK: u64 = 99_999_000;
 
-/// Takes turns, of which some give batches, until one fails.
+/// Takes turns, some with batches, until one fails.
 fn failure_of(task: &mut impl Turns) -> Option<String> {
     (0..TURNS).find_map(|_| task.take_turn().err())
 }

@@ -32,7 +32,7 @@ fn hang_at(row: u32) -> Script {
     })
 }
 
-/// Answers all calls but that of `row`, with which the turn ends.
+/// Answers all calls except that of `row`, which ends the turn.
 fn echo_until(row: u32) -> Script {
     Box::new(move |world, told| match told {
         Told::Call(value, _) if value == row => world.clock.end_turn(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What replies, deadlines and the end of a task do to one another.
+//! What replies, deadlines and the end of a task do to each other.
 
 use std::num::NonZeroUsize;
 use std::sync::mpsc::channel;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Limits that processes of a host share: kept together, whoever is killed.
+//! Limits that processes of a host share: kept together, even if some are killed.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -268,8 +268,8 @@ fn processes_keep_a_limit_together_and_one_that_is_killed_leaves_it_whole() {
     assert_eq!(limit.reserve(100, later, Duration::ZERO), Ok(later));
 }
 
-/// Takes part in a limit of a permit an hour, of whose seven parts each has two at once; so many of
-/// them are for the processes of an executor.
+/// Takes part in a limit of a permit an hour that has seven parts with two at once each; that many
+/// are for the processes of an executor.
 fn join(path: &Path, executor: u64, held: u64) -> HostLimits {
     let rate = Rate::new(NonZeroU64::MIN, Duration::from_secs(3600)).unwrap();
     let [two, parts, held] = [2, 7, held].map(|it| NonZeroU64::new(it).unwrap());

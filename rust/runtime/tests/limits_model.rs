@@ -33,7 +33,7 @@ struct Plan {
     permits: u64,
     period: u64,
     burst: u64,
-    /// What each call costs; `None`: a row says so itself.
+    /// What each call costs; `None`: each row has a cost.
     cost: Option<u64>,
     rows: u32,
     /// Whether rows have channels, and each of them a limit of its own.
@@ -128,7 +128,7 @@ struct State {
     taken: Box<dyn Fn() -> usize + Send>,
     world: World,
     pending: Vec<(u32, AttemptId)>,
-    /// When calls started, and of which rows.
+    /// When calls started, and for which rows.
     calls: Vec<(u64, u32)>,
 }
 
@@ -197,12 +197,12 @@ impl Clock for ActingClock {
     }
 }
 
-/// What became of a task.
+/// What happened to a task.
 struct Run {
     mode: OutputMode,
     /// The rows of its output.
     rows: Vec<u32>,
-    /// When calls started, and of which rows.
+    /// When calls started, and for which rows.
     calls: Vec<(u64, u32)>,
 }
 

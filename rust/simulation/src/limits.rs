@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A limit in time, as whoever is called counts it: exactly, in whole numbers.
+//! A rate limit, as the service counts it: exactly, in whole numbers.
 
 use std::collections::BTreeMap;
 

@@ -459,7 +459,7 @@ impl Model {
 
     // --- time ---
 
-    /// The task waits until something happens: what was in the mail was looked at, and so was the time.
+    /// The task waits until something happens: it has looked at the mail and at the time.
     pub fn parked(&mut self, now: u64) -> Checked {
         let is_ending = self.is_ending;
         for (site, here) in self.sites.iter_mut().enumerate() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What holds of a row, as data: whoever changes a rule of the operator changes it here, too.
+//! What holds for a row, as data: if you change a rule of the operator, change it here, too.
 //!
 //! Nothing here says how the operator does it. [`model`](crate::model) reads this table and holds what
 //! it sees of a task against it.
@@ -19,7 +19,7 @@ pub enum Ended {
     TimedOut,
 }
 
-/// What becomes of a row whose last call has ended.
+/// What happens to a row whose last call has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// It has its results.
@@ -36,8 +36,8 @@ pub enum Next {
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "a table")]
 pub struct Rules {
-    /// The `timeout` of a row begins with its first call; before it nothing that it waits in line for
-    /// counts: a slot, a permit, a credit, a limit in time, an earlier row of its key, and after a
+    /// The `timeout` of a row begins with its first call. Nothing before counts that it waits in
+    /// line for: a slot, a permit, a credit, a rate limit, an earlier row of its key, and after a
     /// restore its turn.
     pub time_begins_with_the_first_call: bool,
     /// Neither does the wait of a further attempt for its turn, once its back-off is over.
@@ -69,7 +69,8 @@ pub struct Rules {
     pub restored_has_all_time: bool,
     /// A call that was in flight when its row was saved is made again under the same number.
     pub restored_call_keeps_its_number: bool,
-    /// A row that was saved while its function was asked about it is not called again but asked about.
+    /// A row saved while its function was asked about it: the restored task asks again, and calls
+    /// nothing.
     pub restored_is_asked_again: bool,
     /// A call that is cancelled in the burst that it begins in is not made, but counts as an attempt.
     pub a_call_in_vain_counts: bool,

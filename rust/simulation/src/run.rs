@@ -27,7 +27,7 @@ use crate::scenario::{End, Failing, PartsPlan, Scenario};
 use crate::trace::{Broken, Event, Path, What, child_id, head_id};
 use crate::world::{Feed, Shared};
 
-/// What became of a scenario.
+/// What happened in a scenario.
 #[derive(Debug)]
 pub struct Report {
     /// What happened.

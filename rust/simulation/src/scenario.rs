@@ -37,7 +37,7 @@ pub struct Scenario {
     pub consumer_pause: u64,
     /// How it ends.
     pub end: End,
-    /// Whether its input comes in parts, of which the rows in flight are carried over.
+    /// Whether its input comes in parts, with rows in flight carried over between them.
     pub parts: Option<PartsPlan>,
 }
 
@@ -88,7 +88,7 @@ pub struct OperatorPlan {
     pub watermark: Option<(u64, usize)>,
     /// Its calls, or those of its functions side by side.
     pub calls: Vec<CallPlan>,
-    /// Whether `calls` are branches, be it one.
+    /// Whether `calls` are branches, even a single one.
     pub is_fan_out: bool,
     /// How large results are; `None`: they are numbers.
     #[serde(default)]

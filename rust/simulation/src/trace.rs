@@ -5,7 +5,7 @@ use std::fmt;
 
 use sparkawait_core::operator::AttemptId;
 
-/// Names a row at an operator: which row of the input it comes from, by which results.
+/// Names a row at an operator: which row of the input it comes from, through which results.
 pub type Id = u64;
 
 /// Stands for a result that is null.
@@ -66,7 +66,7 @@ pub enum Asks {
 pub enum Said {
     /// So many results, which name `serial`.
     Results {
-        /// Of this reply.
+        /// Belongs to this reply.
         serial: i64,
         /// How many.
         count: u32,
@@ -77,7 +77,7 @@ pub enum Said {
     Failure {
         /// Whether another attempt may be worth it.
         asks: Asks,
-        /// When that is to be made, in nanoseconds from then.
+        /// When to make that attempt, in nanoseconds from then.
         after: Option<u64>,
         /// For how many nanoseconds its destination asks not to be called.
         pause: Option<u64>,

@@ -37,11 +37,12 @@ pub mod sharing;
 
 use shared_limit::{Place, SharedLimit};
 
-/// Looks at the clock between two of which time passes or the task waits, at most.
+/// Most looks at the clock in a row while neither time passes nor the task waits.
 const MOST_LOOKS: u32 = 200_000;
 
-/// Waits of a task in a row between which nothing happens; longer ones follow. While its channel is
-/// held, a row that was never called has as little time left at each look, be it nanoseconds.
+/// Most waits of a task in a row with nothing between them; longer ones follow. While its channel
+/// is held, a row that was never called has as little time left at each look, sometimes
+/// nanoseconds.
 const MOST_WAITS: u32 = 1_000;
 const LONGER: u64 = 1_000_000;
 
@@ -75,7 +76,7 @@ pub enum Feed {
     Failure,
 }
 
-/// What is to be told to the task once the world is not looked at.
+/// What to tell the task once the world is not looked at.
 enum Letter {
     Replies(Replies, Box<ReplyGroup>),
     Requested(Replies, AttemptId),
@@ -108,7 +109,7 @@ pub struct World {
     /// Those, by function and channel; they outlive a task.
     shared_limits: BTreeMap<Place, SharedLimit>,
     shared_counts: BTreeMap<usize, Bucket>,
-    /// Requests that were made and are to be told of.
+    /// Requests that were made and that the task must hear about.
     requested: Vec<(usize, AttemptId)>,
     /// The ways of replies.
     pub replies: Vec<Option<Replies>>,

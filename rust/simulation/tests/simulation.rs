@@ -31,7 +31,7 @@ fn named_seeds() -> Option<Range<u64>> {
     Some(first.parse().unwrap()..end.parse().unwrap())
 }
 
-/// Seeds by the time, or by `PROPTEST_RNG_SEED` where runs are to be the same.
+/// Seeds by the time, or by `PROPTEST_RNG_SEED` where runs should be the same.
 fn fresh_seeds() -> Range<u64> {
     let fixed = std::env::var("PROPTEST_RNG_SEED").ok().and_then(|it| it.parse().ok());
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();

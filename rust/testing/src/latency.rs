@@ -138,7 +138,7 @@ pub enum InvalidLatency {
     /// The spread of a log-normal distribution is negative or not finite.
     #[error("`sigma` must be finite and not negative, got {0}")]
     Sigma(f64),
-    /// The share of stragglers is no share.
+    /// The share of stragglers is not between 0 and 1.
     #[error("the fraction of stragglers must be between 0 and 1, got {0}")]
     StragglerFraction(f64),
     /// Stragglers would be faster than the others.
@@ -149,7 +149,7 @@ pub enum InvalidLatency {
 /// Draws delays from a [`Latency`].
 #[derive(Debug)]
 pub struct LatencySampler {
-    /// Checked by whoever stored it.
+    /// Checked by the code that stored it.
     latency: Latency,
     /// Goes on when `latency` changes.
     rng: StdRng,
@@ -217,7 +217,7 @@ impl Lateness {
     /// What rounding up costs.
     const OF_ROUNDING: Self = Self(Duration::from_micros(500));
 
-    /// Returns what the timer is to be set to, for `delay` on average.
+    /// Returns what to set the timer to, for `delay` on average.
     fn deadline(self, now: Instant, delay: Duration) -> Instant {
         (now + delay).checked_sub(self.0).unwrap_or(now)
     }

@@ -157,8 +157,8 @@ impl LookupServer {
 
     /// Closes the port and every connection, and waits until that is done.
     ///
-    /// Further calls do nothing, and so does a call in another process than the
-    /// one that started the server.
+    /// Further calls do nothing. A call in another process than the one that started the server
+    /// does nothing, too.
     pub fn stop(&self) {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {

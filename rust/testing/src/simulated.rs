@@ -256,7 +256,7 @@ impl Answers {
         now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec)
     }
 
-    /// Answers some calls, but for those that fail.
+    /// Answers some calls, except those that fail.
     fn reply(&mut self, mut ended: Ended) {
         let mut group = ReplyGroup::default();
         if self.error_rate > 0.0 {

@@ -38,7 +38,7 @@ mod kind {
     pub(super) const GO_AWAY: u8 = 11;
 }
 
-/// What came is no frame: the connection is of no use any more.
+/// What came is not a frame: the connection is useless from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The first bytes are of something else.
@@ -109,7 +109,7 @@ impl Codec {
         read(kind, channel, rest).map(Some)
     }
 
-    /// Writes a frame behind `bytes`, but for its payload, which is to follow it and is returned.
+    /// Writes a frame behind `bytes`, except its payload, which must follow it and is returned.
     ///
     /// # Errors
     ///

@@ -42,7 +42,7 @@ pub fn cost_of(bytes: usize) -> u32 {
     u32::try_from(bytes.div_ceil(CREDIT_BYTES)).unwrap_or(u32::MAX).max(1)
 }
 
-/// What is to be sent on a channel.
+/// What to send on a channel.
 #[derive(Debug)]
 enum Outgoing {
     Data(Bytes),
@@ -113,7 +113,7 @@ impl Connection {
         self.receiving
     }
 
-    /// Returns the credits: what is received and by whom.
+    /// Returns the credits: what is received and for which channel.
     pub const fn gate(&self) -> &ReceiverGate {
         &self.gate
     }
@@ -142,7 +142,7 @@ impl Connection {
         self.gate.recycle(channel, cost);
     }
 
-    /// Wants no more of a channel. What was received is to be recycled all the same. Idempotent.
+    /// Wants no more of a channel. Recycle what was received all the same. Idempotent.
     pub fn cancel(&mut self, channel: ChannelKey) {
         if self.is_receiving(channel) {
             self.forget(channel);
@@ -424,11 +424,11 @@ impl Connection {
         !self.has_said_hello || (self.is_greeted() && has_more)
     }
 
-    /// Takes what is to be written, in order: about `at_most` bytes, and the last message beyond.
+    /// Takes what to write, in order: about `at_most` bytes, and the last message beyond.
     ///
     /// # Errors
     ///
-    /// [`ConnectionError::Frame`]: something that was to be sent is longer than a frame may be.
+    /// [`ConnectionError::Frame`]: something to send is longer than a frame may be.
     pub fn poll_write(
         &mut self,
         at_most: usize,
@@ -454,7 +454,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes what goes next. Nothing goes to whoever has not said who he is.
+    /// Takes what goes next. Nothing goes to an end that has not named itself.
     fn next_frame(&mut self) -> Option<Frame> {
         if !self.has_said_hello {
             self.has_said_hello = true;

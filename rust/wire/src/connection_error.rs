@@ -9,7 +9,7 @@ use crate::frame::VERSION;
 /// Why a connection is of no use any more, with all of its channels.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectionError {
-    /// What came is no frame.
+    /// What came is not a frame.
     #[error(transparent)]
     Frame(#[from] FrameError),
     /// The other end has another version.

@@ -6,7 +6,8 @@ use std::fmt;
 use bytes::Bytes;
 use sparkawait_core::flow::ChannelKey;
 
-/// Codes of [`Event::Reset`] and [`Event::GoneAway`] below this are of this crate, the others of whoever uses it.
+/// Codes of [`Event::Reset`] and [`Event::GoneAway`] below this belong to this crate, the others to
+/// its user.
 pub const FIRST_CODE: u16 = 16;
 
 /// The other end does not take so many channels, or is going away.
@@ -32,7 +33,7 @@ pub enum Event {
         /// The channel.
         channel: ChannelKey,
     },
-    /// Something was received; its credits are to be recycled when nobody needs it any more.
+    /// Something was received; recycle its credits when nobody needs it any more.
     Data {
         /// The channel, that it was received on.
         channel: ChannelKey,

@@ -6,7 +6,7 @@ use std::fmt;
 use bytes::Bytes;
 use sparkawait_core::flow::ChannelKey;
 
-/// The version of the frames. Ends of different versions do not talk to one another.
+/// The version of the frames. Ends of different versions do not talk to each other.
 pub const VERSION: u16 = 1;
 
 /// Who speaks.
@@ -99,7 +99,7 @@ pub enum Frame {
         /// Why, in words.
         reason: Bytes,
     },
-    /// Nothing new will be opened; what is open goes on, but for a breach of the protocol.
+    /// Nothing new will be opened; what is open goes on, except after a breach of the protocol.
     GoAway {
         /// Why, as a stable number.
         code: u16,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What two worker processes say to one another, as frames; sans-IO.
+//! What two worker processes say to each other, as frames; sans-IO.
 //!
 //! ```text
 //!     transport      bytes, from a socket: not here

@@ -23,8 +23,8 @@ use crate::{error::Error, key_columns::Keys, row_bytes::bytes_of_rows};
 const TOGETHER_BYTES: usize = 1 << 20;
 
 impl InputRows {
-    /// Whether half of what is held is in batches of which at most a quarter of the rows is needed,
-    /// and they are others, or much fewer rows, than when they were looked at last.
+    /// Whether half of what is held is in batches that need at most a quarter of their rows, and
+    /// they are others, or have much fewer rows, than at the last look.
     pub fn is_sparse(&self) -> bool {
         let (sparse, last) = (self.held.sparse(), self.left_alone);
         sparse.rows > 0
@@ -32,10 +32,10 @@ impl InputRows {
             && (sparse.bytes != last.bytes || sparse.rows <= last.rows - last.rows.div_ceil(8))
     }
 
-    /// Copies rows out of batches of which few are needed, and lets go of these.
+    /// Copies rows out of batches that need few of theirs, and lets go of these batches.
     ///
     /// `rows` are those that may have another place from now on, in any order; they get it. A batch
-    /// of which others are needed too stays.
+    /// stays if it has other rows that are needed.
     ///
     /// # Errors
     ///

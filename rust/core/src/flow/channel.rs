@@ -15,7 +15,7 @@ use crate::time::ProcessingTime;
 /// The channel of a record without one; as any key, it is a hash.
 pub(super) const NULL: Key = Key::new(0x6e75_6c6c_2063_6861);
 
-/// What is to be done when a channel becomes idle, and when a record comes to one that is.
+/// What to do when a channel becomes idle, and when a record comes to one that is.
 ///
 /// Whether it is idle is not said here: that is two counts of zero, which most calls change without a
 /// look at anything else.
@@ -23,8 +23,8 @@ pub(super) const NULL: Key = Key::new(0x6e75_6c6c_2063_6861);
 pub(super) enum Rest {
     /// It is looked at when it becomes idle: something has changed since it was, or it never was.
     Changed,
-    /// Nothing: it has all credits of its own. So where records come one by one, none of them pays for
-    /// the end of the one before.
+    /// Nothing: it has all credits of its own. Where records come singly, none of them pays for the
+    /// end of the one before.
     Settled,
     /// It is idle, and credits of its own were left for others. The next record asks for them, so it
     /// does not start without a look at the channel.
@@ -37,11 +37,11 @@ pub(super) enum Rest {
 /// says that it may be of use there: each of the eight combinations is legal.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Listed {
-    /// Of those that may start.
+    /// Among the channels that may start.
     pub(super) ready: bool,
-    /// Of those that may hold floating credits.
+    /// Among those that may hold floating credits.
     pub(super) borrower: bool,
-    /// Of those that may hold exclusive credits without need.
+    /// Among those that may hold exclusive credits without need.
     pub(super) owner: bool,
 }
 
@@ -134,13 +134,13 @@ impl Channel {
         self.rest == Rest::Forgotten
     }
 
-    /// Sets what is to be done when it becomes idle, or active again.
+    /// Sets what to do when it becomes idle, or active again.
     pub(super) fn set_rest(&mut self, rest: Rest) {
         self.rest = rest;
         self.account.park(rest == Rest::Parked);
     }
 
-    /// Notes that it is to be looked at when it becomes idle the next time.
+    /// Notes that the table must look at it when it becomes idle the next time.
     pub(super) fn unsettle(&mut self) {
         if self.rest == Rest::Settled {
             self.rest = Rest::Changed;

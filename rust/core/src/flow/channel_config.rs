@@ -12,7 +12,7 @@ use crate::policy::PolicyConfig;
 pub struct ChannelConfig {
     /// Credits that a channel has to itself while it is active.
     pub exclusive: u32,
-    /// Credits that are lent to whoever has something waiting.
+    /// Credits that are lent to channels with something waiting.
     pub floating: u32,
     /// Calls in flight of one channel.
     pub max_per_channel: u32,
@@ -46,7 +46,7 @@ impl ChannelConfig {
         Self { policy, is_single: true, ..Self::floating(u32::MAX, usize::MAX) }
     }
 
-    /// Returns settings under which every channel can make progress.
+    /// Returns settings that let every channel make progress.
     ///
     /// `max_concurrency` is at least 1.
     ///

@@ -16,10 +16,10 @@ const VACANT: ChannelId = ChannelId(u32::MAX);
 
 /// The numbers of channels by their keys, in open addressing with linear probing.
 ///
-/// The keys are where the channels are, in the cache line that whoever looks for
-/// a channel needs next. So a search touches four bytes of a small table and that
-/// line; a `HashMap` of keys touches two lines before. Channels are forgotten many
-/// at a time, and the index is made anew then: nothing is removed from it.
+/// The keys are where the channels are, in the cache line that a search needs next anyway. So a
+/// search touches four bytes of a small table and that line; a `HashMap` of keys touches two lines
+/// before. Nothing is removed from the index: channels are forgotten many at a time, and it is
+/// built again then.
 #[derive(Debug)]
 pub(super) struct ChannelIndex {
     /// A power of two of places.

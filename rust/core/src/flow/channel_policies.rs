@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The policies of all channels of a table, and when they are to be asked again.
+//! The policies of all channels of a table, and when to ask them again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub(super) struct ChannelPolicies {
     pub(super) records: RecordCosts,
     /// Until when the request that was started last may be filled.
     open_until: Option<ProcessingTime>,
-    /// When channels that are held are to be looked at; entries of others are dropped lazily.
+    /// When to look at channels that are held; entries of others are dropped lazily.
     wakes: DelayedRetries<ChannelId>,
     /// When records may have tokens that wait for them; entries of others are dropped lazily.
     tokens: DelayedRetries<ChannelId>,
@@ -67,7 +67,7 @@ pub(super) struct Verdict {
 }
 
 impl Verdict {
-    /// What is said of a channel without policies.
+    /// What is known about a channel without policies.
     const NOTHING: Self =
         Self { window: u32::MAX, held_until: None, is_watching: false, paused_since: None };
 }
@@ -117,7 +117,7 @@ impl ChannelPolicies {
         })
     }
 
-    /// Begins anew for a channel, whose number is the next one or was in use before.
+    /// Starts over for a channel, whose number is the next one or was in use before.
     pub(super) fn open(&mut self, id: ChannelId, channel: Option<Key>, now: ProcessingTime) {
         let is_shared = self.shared.is_some();
         let limits = CallLimits::in_time(
@@ -167,8 +167,8 @@ impl ChannelPolicies {
         self.costs_beside(id, self.records.estimate(entry), now)
     }
 
-    /// Returns what a call costs, of which so much is known beside its request: that is paid for
-    /// already if it may go along with another one's.
+    /// Returns what a call costs if this much is known about it beside its request: that is paid
+    /// already if the call may go along with another one's.
     pub(super) fn costs_beside(&self, id: ChannelId, costs: Costs, now: ProcessingTime) -> Costs {
         if self.may_go_along(id, now) { costs } else { self.records.with_request(costs) }
     }
@@ -295,8 +295,8 @@ impl ChannelPolicies {
         self.get(id).map_or(u32::MAX, |it| it.starts)
     }
 
-    /// Returns whether a call that costs as much passes the limits that channels share, whoever
-    /// waits for them.
+    /// Returns whether a call with these costs passes the limits that channels share, even if
+    /// others wait for them.
     pub(super) fn is_free(&self, costs: &Costs) -> bool {
         self.shared.as_ref().is_none_or(|it| it.is_free(costs))
     }
@@ -332,8 +332,8 @@ impl ChannelPolicies {
         held_until
     }
 
-    /// Ends the wait for the limits that channels share once its time has come. Whoever starts next
-    /// asks them again; that may be later, while all calls are in flight.
+    /// Ends the wait for the limits that channels share once its time has come. The next start asks
+    /// them again; that may be later, while all calls are in flight.
     pub(super) fn end_wait(&mut self, now: ProcessingTime) {
         let Some(shared) = &mut self.shared else { return };
         if shared.held_until.is_some_and(|it| it <= now) {
@@ -354,8 +354,8 @@ impl ChannelPolicies {
         }
     }
 
-    /// Returns when a channel is to be looked at; with `has_ready` also when something may start
-    /// that waits for nothing but the limits that channels share.
+    /// Returns when to look at a channel; with `has_ready` also when something may start that waits
+    /// only for the limits that channels share.
     pub(super) fn next_wake(&mut self, has_ready: bool) -> Option<ProcessingTime> {
         let channels = &self.channels;
         let wake = self.wakes.next_at(|id, at| is_held_until(channels, id, at));

@@ -41,14 +41,12 @@ const REMEMBERED: usize = 4096;
 ///              \--------> leave: it is completed
 /// ```
 ///
-/// As long as the pool has credits, a channel keeps those that it used: the next
-/// record takes one and gives it back by counting, without a look at the pool.
-/// Once the pool cannot serve a channel, those kept without need go back to it,
-/// and none is kept (`is_scarce`) until nobody waits and a
-/// quarter of the pool is free. So whoever waits finds every credit that is not
-/// needed where it is, and handing them over costs a few steps for each that
-/// was used since the last time. Exclusive credits of an idle channel stay there
-/// until an active one lacks some.
+/// As long as the pool has credits, a channel keeps those that it used: the next record takes one
+/// and gives it back by counting, without a look at the pool. Once the pool cannot serve a channel,
+/// those kept without need go back to it, and none is kept (`is_scarce`) until nobody waits and a
+/// quarter of the pool is free. So a channel that waits finds every credit that is not needed where
+/// it is, and handing them over costs a few steps for each that was used since the last time.
+/// Exclusive credits of an idle channel stay there until an active one lacks some.
 ///
 /// Policies of a channel may bound its calls further, and in time. Its limit follows their window. A
 /// channel that may start nothing before some time asks for no credit until then: it is *held*, and
@@ -179,8 +177,8 @@ impl ChannelTable {
         (id, charged.is_some())
     }
 
-    /// Does as [`admit`](Self::admit) for a record of this price, which is to be
-    /// [noted](Self::note_price) when it has a place, with what its call was charged if it has started.
+    /// Does as [`admit`](Self::admit) for a record of this price. You [note](Self::note_price) it
+    /// when it has a place, with what its call was charged if it has started.
     pub fn admit_for(
         &mut self,
         key: Option<Key>,
@@ -302,8 +300,8 @@ impl ChannelTable {
         channel.pending -= 1;
     }
 
-    /// Lets a record wait for a credit, a retry ahead of those that were never called. It has waited
-    /// since `since`, be it for an earlier one of its key.
+    /// Lets a record wait for a credit, a retry ahead of those that were never called. It has
+    /// waited since `since`, possibly for an earlier record of its key.
     pub fn wait(
         &mut self,
         id: ChannelId,
@@ -354,7 +352,7 @@ impl ChannelTable {
 
     /// Ends a call that took `nanos` and completed its record.
     ///
-    /// The credit stays where it is, or goes to whoever has waited longest.
+    /// The credit stays where it is, or goes to the channel that has waited longest.
     #[inline]
     pub fn end_call(&mut self, id: ChannelId, nanos: u64) {
         let channel = &mut self.channels[id];
@@ -381,7 +379,7 @@ impl ChannelTable {
         self.recycle(id);
     }
 
-    /// Ends the use of a credit, which goes to whoever has waited longest.
+    /// Ends the use of a credit, which goes to the channel that has waited longest.
     fn recycle(&mut self, id: ChannelId) {
         let account = &mut self.channels[id].account;
         let is_needed = account.required() > 0;
@@ -412,8 +410,9 @@ impl ChannelTable {
 
     /// Follows the number of calls that all channels together may have in flight now.
     ///
-    /// Whoever starts them keeps to it. Here each channel is bound to the part of it that is its
-    /// part of all credits, so that one that stands still does not take it from the others.
+    /// The caller that starts them keeps to it. Here each channel is bound to its share of it, the
+    /// same as its share of all credits, so that one that stands still does not take it from the
+    /// others.
     pub fn set_window(&mut self, calls: NonZeroUsize) {
         let max = u64::from(self.max_concurrency);
         let calls = u64::try_from(calls.get()).unwrap_or(max).min(max);

@@ -134,7 +134,7 @@ impl CreditAccount {
         self.settle();
     }
 
-    /// Sets whether the channel's policies are to be asked before each use.
+    /// Sets whether each use must ask the channel's policies before.
     pub(crate) fn watch(&mut self, is_watched: bool) {
         self.is_watched = is_watched;
         self.settle();

@@ -57,8 +57,8 @@ impl Debloater {
 
     /// Takes a measurement: `rows` in `elapsed`, with `in_use` batches on their way.
     ///
-    /// Returns the new size if it is to be announced. A measurement without
-    /// time says nothing; no batch in use counts as one.
+    /// Returns the new size if it should be announced. A measurement without time says nothing; no
+    /// batch in use counts as one.
     pub fn measure(&mut self, rows: u64, elapsed: Duration, in_use: u32) -> Option<u32> {
         if elapsed.is_zero() {
             return None;

@@ -6,21 +6,21 @@ use crate::time::ProcessingTime;
 
 /// For how long a record waits for a destination that is not there.
 ///
-/// A record that waits in line ages only then: whoever waits because a limit is low, or because
+/// A record that waits in line ages only then: one that waits because a limit is low, or because
 /// others are called first, waits for a destination that answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WaitBound {
     /// A destination that was asked for so many nanoseconds without an answer is not there; the
     /// largest number: silence says nothing, because nobody knows how long a call may take.
     pub(crate) silence: u64,
-    /// Nanoseconds that a record waits for such a one.
+    /// Nanoseconds that a record waits for one.
     pub(crate) most: u64,
     /// Whether a pause counts that the destination asked for. It is there, and says when to come
     /// again, so records wait for that unless somebody said for how long.
     pub(crate) counts_asked: bool,
 }
 
-/// Whether one destination is there: two stopwatches, of which none is touched while no record of the
+/// Whether one destination is there: two stopwatches, neither touched while no record of the
 /// channel waits.
 ///
 /// ```text
@@ -96,7 +96,7 @@ impl Outage {
         paused <= now || silent <= asked_until
     }
 
-    /// Returns when that is to be asked again; `NEVER` if something else happens first.
+    /// Returns when to ask that again; `NEVER` if something else happens first.
     pub(super) fn next_look(
         &self,
         since: ProcessingTime,

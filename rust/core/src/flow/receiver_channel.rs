@@ -48,7 +48,7 @@ pub struct ReceiverChannel {
 pub enum ChannelError {
     /// The channel was released, or has ended: the message is old news.
     Released(ChannelKey),
-    /// There never was such a channel: the two ends do not agree, and the wire is of no use.
+    /// There never was a channel with this key: the two ends do not agree, and the wire is useless.
     Unknown(ChannelKey),
     /// The sender used a credit that it did not have.
     NoCredit(ChannelKey),
@@ -209,8 +209,8 @@ impl ReceiverChannel {
 
     /// Ends the use of `credits`.
     ///
-    /// [`FloatingPool::grant`] follows until nobody is served, and then
-    /// [`replenish`](Self::replenish): whoever waits goes first.
+    /// Call [`FloatingPool::grant`] until it serves nobody, and then
+    /// [`replenish`](Self::replenish): channels that wait go first.
     pub fn recycle(&mut self, credits: u32, pool: &mut FloatingPool) -> Notify {
         let credits = credits.min(self.in_use());
         let paid = credits.min(self.debt);
@@ -267,7 +267,7 @@ impl ReceiverChannel {
         unannounced > 0 && available > 0 && (has_none || is_much)
     }
 
-    /// Takes all that the sender has to be told, in one sum; a failed channel tells nothing.
+    /// Takes all that the sender must know, in one sum; a failed channel tells nothing.
     pub fn take_unannounced(&mut self) -> u32 {
         self.is_listed = false;
         std::mem::take(&mut self.unannounced)
@@ -314,7 +314,7 @@ impl ReceiverChannel {
     }
 }
 
-/// Whether the wire is to be told that a channel has credit to announce.
+/// Whether to tell the wire that a channel has credit to announce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "the sender waits for it"]
 pub enum Notify {

@@ -35,7 +35,7 @@ impl ReceiverGate {
         &self.pool
     }
 
-    /// Returns a channel that was not released, or of which credits are in use.
+    /// Returns a channel that was not released, or has credits in use.
     pub fn channel(&self, channel: ChannelKey) -> Option<&ReceiverChannel> {
         self.channels.get(channel)
     }

@@ -45,7 +45,7 @@ impl Charge {
 #[derive(Debug)]
 pub(super) struct RecordCosts {
     limits: RateLimitConfigs,
-    /// What a call costs of whose record nothing else is known, beside its request.
+    /// What a call costs if its record tells nothing beside its request.
     usual: Costs,
     /// What a request costs.
     of_request: Costs,

@@ -12,7 +12,7 @@ use crate::time::ProcessingTime;
 pub(super) struct RetryLine {
     budget: RetryBudget,
     waiting: VecDeque<EntryId>,
-    /// When it is to be looked at.
+    /// When to look at it.
     pub(super) wakes_at: Option<ProcessingTime>,
 }
 
@@ -65,7 +65,7 @@ impl RetryLine {
         self.waiting.pop_front()
     }
 
-    /// Sets when it is to be looked at, and returns that if it is news.
+    /// Sets when to look at it, and returns that if it is news.
     pub(super) fn schedule(&mut self, now: ProcessingTime) -> Option<ProcessingTime> {
         let at = (!self.waiting.is_empty()).then(|| self.budget.ready_at(now));
         let at = at.filter(|it| *it != ProcessingTime::NEVER);

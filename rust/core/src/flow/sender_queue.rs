@@ -74,7 +74,8 @@ pub enum OpenError {
         /// Channels that may be open.
         most: u32,
     },
-    /// There is, or was, such a channel: the two ends do not agree, and the wire is of no use.
+    /// There is, or was, a channel with this key: the two ends do not agree, and the wire is
+    /// useless.
     Twice(ChannelKey),
 }
 
@@ -91,7 +92,7 @@ impl fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
-/// What became of something that was to be sent.
+/// What happened to something that was pushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pushed<T> {
     /// It waits.
@@ -114,8 +115,8 @@ impl<T> SenderQueue<T> {
         Self { config, places, line, bytes: 0 }
     }
 
-    /// Returns whether more should be pushed to a channel: looked at between two elements, not within
-    /// one. Another one that is full is no reason against it.
+    /// Returns whether you should push more to a channel: ask between two elements, not within one.
+    /// Another channel that is full does not matter.
     pub fn is_available(&self, channel: ChannelKey) -> bool {
         let config = &self.config;
         self.open_one(channel).filter(|it| !it.is_ending).is_some_and(|Open { channel, .. }| {
@@ -257,7 +258,7 @@ impl<T> SenderQueue<T> {
         Ok(())
     }
 
-    /// Goes on; returns the backlog that the receiver has to be told.
+    /// Goes on; returns the backlog that the receiver must know.
     ///
     /// # Errors
     ///

@@ -34,8 +34,8 @@ use crate::sync::{self, AtomicBool, Mutex, Ordering};
 pub struct Inbox<M> {
     /// What the mailbox thread has not taken.
     shared: Mutex<Side<M>>,
-    /// Whether mail that is not urgent waits. Written under the lock; a reader
-    /// without it may be late, but whoever arms the waker looks under the lock.
+    /// Whether mail that is not urgent waits. Written under the lock; a reader without it may be
+    /// late, but a thread that arms the waker looks under the lock.
     has_mail: AtomicBool,
     /// Whether urgent mail or a signal waits; as `has_mail`.
     has_urgent: AtomicBool,

@@ -61,7 +61,7 @@ pub enum Taken<T> {
 ///
 /// The driver says when it has put all: the consumer sees that [behind](Taken::End) what it takes.
 ///
-/// Each wake-up has to be remembered until the next wait, as `std::thread::unpark` does.
+/// Each wake-up must be remembered until the next wait, as `std::thread::unpark` does.
 pub struct Outlet<T> {
     place: Mutex<Place<T>>,
     /// A [`Demand`]. Written under the lock; the driver looks without it, once in each of its steps,

@@ -189,7 +189,7 @@ impl<M> TaskMailbox<M> {
     }
 }
 
-/// Refuses further mail, so that whoever puts it gets it back instead of losing it.
+/// Refuses further mail, so that its sender gets it back instead of losing it.
 impl<M> Drop for TaskMailbox<M> {
     fn drop(&mut self) {
         drop(self.close());

@@ -29,7 +29,7 @@ impl AttemptId {
         self.attempt & Self::HEDGE != 0 && self.attempt != Self::TIMEOUT
     }
 
-    /// Returns the attempt that it stands beside; itself if it is no second one.
+    /// Returns the attempt that it stands beside; itself if it is the first one.
     #[must_use]
     pub const fn first(self) -> Self {
         let attempt = if self.is_hedge() { self.attempt & !Self::HEDGE } else { self.attempt };
@@ -73,8 +73,8 @@ impl<E> Actions<E> {
         self.invoke.is_empty() && self.ask_timeout.is_empty() && self.cancel.is_empty()
     }
 
-    /// Puts all of it into `taken`, without the calls that were cancelled before they were carried out,
-    /// and goes on with the vectors that were there, whose elements are dropped.
+    /// Puts all of it into `taken`, except calls that were cancelled before they started, and goes
+    /// on with the vectors of `taken`, emptied.
     pub fn swap(&mut self, taken: &mut Self) {
         taken.invoke.clear();
         taken.ask_timeout.clear();
@@ -120,9 +120,9 @@ pub enum Retry {
 }
 
 impl Retry {
-    /// Returns what a failed call says of its destination if nothing more is known of it: whoever
-    /// asks for another attempt after a delay has too much to do, and what is worth one at all
-    /// did not find its destination well. Any other failure is one of its record.
+    /// Returns what a failed call says about its destination if nothing more is known. One that
+    /// asks for another attempt after a delay has too much to do; one that is worth another attempt
+    /// did not find its destination well. Any other failure belongs to its record.
     pub const fn sign(self) -> CallSign {
         match self {
             Self::No => CallSign::Neutral,
@@ -171,8 +171,8 @@ pub enum Remark {
         /// The permits.
         cost: u64,
     },
-    /// So much is left of a limit of its service, before what is asked for next. Of those that it
-    /// counts alike the last word counts.
+    /// What is left of a limit of its service, before what is asked for next. Among limits that it
+    /// counts alike, the last word counts.
     Left {
         /// How much.
         left: LimitLeft,
@@ -181,7 +181,7 @@ pub enum Remark {
     },
 }
 
-/// What became of a completion.
+/// What happened to a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handled {
     /// Nothing: the attempt was completed before, replaced, timed out or cancelled.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Records of many destinations, none of which may hold the others.
+//! Records of many destinations; no destination may hold the others.
 //!
 //! Where there are channels, a call starts with a credit of its channel instead
 //! of the next free permit. What waits for one does not take a slot of the

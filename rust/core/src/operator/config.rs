@@ -76,8 +76,8 @@ pub struct Config {
     pub mode: OutputMode,
     /// Records admitted and not yet emitted.
     pub capacity: NonZeroUsize,
-    /// Whether completed records take slots of `capacity`, too; else whoever drives the operator
-    /// bounds what they hold.
+    /// Whether completed records take slots of `capacity`, too; else the driver bounds what they
+    /// hold.
     pub completed_take_slots: bool,
     /// Calls in flight at once.
     pub max_concurrency: NonZeroUsize,
@@ -113,7 +113,7 @@ pub struct Config {
     pub hedge: Option<HedgeConfig>,
     /// Which attempts count for that.
     pub hedged: HedgedAttempts,
-    /// How the permits are spread over destinations; `None`: whoever comes first.
+    /// How the permits are spread over destinations; `None`: first come, first served.
     pub channels: Option<ChannelConfig>,
     /// Permits of those limits in time that others share.
     pub permit_sources: Option<Arc<dyn PermitSources>>,
@@ -170,7 +170,7 @@ impl Config {
         self.capacity.saturating_add(backlog)
     }
 
-    /// Makes the channels, if there are to be any.
+    /// Makes the channels, if it has any.
     pub(super) fn channel_table(&self) -> Option<Box<ChannelTable>> {
         self.channels.map(|it| self.table_of(it))
     }

@@ -7,11 +7,11 @@
 //!                              +--one asks to be tried again--> First or Hedge, the other alone
 //! ```
 //!
-//! The two are one attempt of the record, with the same number but for a mark, so that a hedge takes
+//! The two are one attempt of the record, with the same number and a mark, so that a hedge takes
 //! none of its retries. A hedge takes a credit like any call, and goes before records that wait for
 //! one, since in a busy job none is ever left over. But records that have two calls never hold all
-//! credits, of the operator or of a channel: one is left for others. One that limits in time let not
-//! start is tried again when they do.
+//! credits, of the operator or of a channel: one is left for others. A hedge that a rate limit did
+//! not let start is tried again when it does.
 
 use std::time::Duration;
 

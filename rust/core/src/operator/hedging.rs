@@ -49,7 +49,7 @@ impl Hedging {
         self.again = self.again.min(again);
     }
 
-    /// Returns when slow calls are to be looked at again.
+    /// Returns when to look at slow calls again.
     pub(super) fn next_look(&self) -> Option<ProcessingTime> {
         Some(self.again).filter(|it| *it != ProcessingTime::NEVER && self.has_slow())
     }

@@ -185,7 +185,7 @@ impl<E> InFlight<E> {
         attempt.is_hedge() && attempt.first().attempt == self.attempt
     }
 
-    /// Returns the attempts of which calls run.
+    /// Returns the attempts that have running calls.
     pub(super) fn running(&self, id: EntryId) -> impl Iterator<Item = AttemptId> + use<E> {
         let attempt = AttemptId { entry: id, attempt: self.attempt };
         let runs = |but: Calls| self.run().is_some_and(|it| it.calls != but);

@@ -52,7 +52,7 @@ pub struct Levels {
     pub running: usize,
     /// See `running`.
     pub window: usize,
-    /// Records of which the function was asked what to emit, because their time had passed.
+    /// Records whose function was asked what to emit, because their time had passed.
     pub asked: usize,
     /// Records between two attempts.
     pub backing_off: usize,

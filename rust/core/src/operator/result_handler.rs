@@ -71,7 +71,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         handled
     }
 
-    /// Ends an attempt, of which no call runs any more: with its record, or before another one.
+    /// Ends an attempt that has no running call any more: with its record, or before another one.
     #[expect(clippy::inline_always, reason = "once per record, from two places")]
     #[inline(always)]
     fn end_attempt(

@@ -6,7 +6,7 @@
 //! | what | who tells | what the channel does about it |
 //! |---|---|---|
 //! | a reply asks for a pause | [`remark`](AsyncWaitOperator::remark) | holds all calls |
-//! | a call is lost that is to be tried again, and retries have a budget | [`begin_budget`](AsyncWaitOperator::begin_budget) | counts tokens |
+//! | a call is lost that will be tried again, and retries have a budget | [`begin_budget`](AsyncWaitOperator::begin_budget) | counts tokens |
 //! | a call gets no answer in time while records wait | [`note_silence`](AsyncWaitOperator::note_silence) | ends what waits for too long |
 //!
 //! Not at construction, although each of them can happen to any function: a record on a channel costs 15 %

@@ -30,12 +30,11 @@ impl AdaptiveLimitConfig {
 
 /// The most calls in flight of one destination: additive increase, multiplicative decrease.
 ///
-/// As the congestion window of TCP it grows by one with every good call until
-/// the first drop, which doubles it in each round trip, and by one in each round
-/// trip after that. A drop takes a tenth away, once a round trip: calls that
-/// were in flight by then were sent under the limit that was too high, and say
-/// nothing about the lower one. A limit of which less than half is used does not
-/// grow, since nobody knows whether it would be borne.
+/// As the congestion window of TCP it grows by one with every good call until the first drop, which
+/// doubles it in each round trip, and by one in each round trip after that. A drop takes a tenth
+/// away, once a round trip: calls that were in flight by then were sent under the limit that was
+/// too high, and say nothing about the lower one. A limit that is less than half used does not
+/// grow, since nobody knows whether the service would bear more.
 ///
 /// ```text
 ///   limit     /\      /\      /\    destination drops calls

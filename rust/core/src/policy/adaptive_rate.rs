@@ -29,16 +29,14 @@ const SMOOTHING: f64 = 0.8;
 
 /// A limit in calls per time that learns from refusals.
 ///
-/// It sets no bound until the first refusal. Then the rate is seven tenths of
-/// what was sent, and grows along a cubic curve: quickly back to where it was
-/// refused, slowly there, quickly beyond; never to more than twice what is sent.
-/// Counterpart of the adaptive retry mode of the AWS SDKs, whose curve is that of
-/// TCP CUBIC; differs in that calls which were in flight at a refusal lower it no
-/// further, or those that are refused together would bring it down to its least,
-/// and in that what was sent is counted from the first call on, without the time
-/// for which the service asked for a pause: in that no permits come either, or they
-/// would be used, and refused, all at once. Fits services that answer 429: they
-/// limit a rate, not the calls at a time.
+/// It sets no bound until the first refusal. Then the rate is seven tenths of what was sent, and
+/// grows along a cubic curve: quickly back to the refused rate, slowly there, quickly beyond; never
+/// to more than twice what is sent. It is the counterpart of the adaptive retry mode of the AWS
+/// SDKs, whose curve is that of TCP CUBIC. It differs in two points. Calls in flight at a refusal
+/// lower it no further: several refused together would bring it down to its least. And it counts
+/// what was sent from the first call on, leaving out the pauses that the service asks for: no
+/// permits come in them either, or they would be used, and refused, all at once. Fits services that
+/// answer 429: they limit a rate, not the calls at a time.
 #[derive(Clone, Copy, Debug)]
 pub struct AdaptiveRate {
     /// Calls per second that may be made; `None` before the first refusal.
@@ -98,7 +96,7 @@ impl AdaptiveRate {
         (self.tokens + since * rate).min(rate.max(1.0))
     }
 
-    /// Notes that no call is made before `until`.
+    /// Notes a pause: the next call is made at `until` or later.
     pub fn pause_until(&mut self, until: ProcessingTime, now: ProcessingTime) {
         if until <= now {
             return;

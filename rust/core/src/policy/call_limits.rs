@@ -84,13 +84,13 @@ pub struct CallLimits {
 }
 
 impl CallLimits {
-    /// Makes all limits of a channel of which nothing is known.
+    /// Makes all limits of a channel that nothing is known about.
     pub fn new(config: &PolicyConfig, now: ProcessingTime) -> Self {
         Self::in_time(&config.rate_limits, None, None, |_| true).and(config, now)
     }
 
-    /// Makes those limits in time of which `is_wanted` holds, and nothing else; `sources` has the
-    /// permits of those that others share.
+    /// Makes only those rate limits that `is_wanted` picks; `sources` has the permits of those that
+    /// others share.
     pub fn in_time(
         configs: &RateLimitConfigs,
         sources: Option<&dyn PermitSources>,
@@ -225,8 +225,8 @@ impl CallLimits {
         self.adaptive_rate.as_ref().map_or(limits, |it| it.ready_at(now).max(limits))
     }
 
-    /// Returns whether each call has to be asked for; otherwise what `window` says holds until a call
-    /// has ended.
+    /// Returns whether each call must ask; otherwise what `window` says holds until a call has
+    /// ended.
     pub(crate) fn is_watching(&self, now: ProcessingTime) -> bool {
         !self.is_empty()
             || self.pause.as_ref().is_some_and(|it| it.window(now) != u32::MAX)
@@ -265,7 +265,8 @@ impl CallLimits {
         self.pause.as_ref().and_then(|it| it.paused_since(counts_asked, now))
     }
 
-    /// Returns whether nothing would be lost if it were made anew, but what the destination bears.
+    /// Returns whether making it again would lose nothing except what it learnt about the
+    /// destination.
     pub(crate) fn is_settled(&self, now: ProcessingTime) -> bool {
         let pause = self.pause.as_ref().is_none_or(|it| it.is_settled(now));
         let rate = self.adaptive_rate.as_ref().is_none_or(|it| it.is_settled(now));

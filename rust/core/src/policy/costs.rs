@@ -33,7 +33,7 @@ impl Costs {
         free.fold(self, |costs, limit| costs.with(limit, 0))
     }
 
-    /// Returns the same but for one limit.
+    /// Returns the same with another cost for one limit.
     #[must_use]
     pub fn with(mut self, limit: usize, cost: u64) -> Self {
         if let Some(known) = self.0.get_mut(limit) {

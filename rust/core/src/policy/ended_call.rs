@@ -37,7 +37,7 @@ impl CallSign {
         matches!(self, Self::Good | Self::Neutral)
     }
 
-    /// Returns whether the destination has said anything, be it to come again later.
+    /// Returns whether the destination has said anything, even only to come again later.
     pub const fn is_reply(self) -> bool {
         matches!(self, Self::Good | Self::Neutral | Self::Overloaded)
     }

@@ -39,7 +39,7 @@ impl Rate {
         }
     }
 
-    /// Returns the point after `start` by which `permits` have come.
+    /// Returns the time after `start` when `permits` have come.
     pub(super) fn after(self, start: ProcessingTime, permits: u64) -> ProcessingTime {
         start.after_nanos(self.nanos_of(permits))
     }
@@ -126,7 +126,7 @@ impl Gcra {
     /// Returns the most that one call may cost: what comes in an hour, the permits of the rate, or ten
     /// bursts, whichever is most.
     ///
-    /// More would hold whoever shares the limit for hours, as a cost does that somebody got wrong.
+    /// A higher cost, which somebody got wrong, would hold all that share the limit for hours.
     pub fn most_cost(&self) -> u64 {
         let of_time = self.rate.permits_in(MOST_TIME).max(self.rate.permits).get();
         of_time.max(self.burst.get().saturating_mul(MOST_BURSTS))

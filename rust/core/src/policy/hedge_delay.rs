@@ -8,10 +8,10 @@ use crate::time::ProcessingTime;
 /// Durations that are remembered at most; half of them are forgotten then.
 const REMEMBERED: u32 = 1 << 12;
 
-/// Calls that have to be known before there is a percentile of them.
+/// Calls that must end before they have a percentile.
 const LEAST: u32 = 20;
 
-/// Calls after which the percentile is looked for anew.
+/// Calls after which the percentile is looked for again.
 const PERIOD: u32 = 32;
 
 /// Second attempts that can be saved up.

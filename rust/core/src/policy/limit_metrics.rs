@@ -11,7 +11,7 @@ use crate::time::ProcessingTime;
 pub struct LimitMetrics {
     /// Permits taken of each limit, by its number; what was too much came back.
     pub permits: [u64; MAX_LIMITS],
-    /// Time in which something could have been called, but for a limit in time or a pause.
+    /// Time in which only a rate limit or a pause kept something from being called.
     pub waited: Duration,
     waits_since: Option<ProcessingTime>,
     /// The longest time for which one of them has held calls, as far as was known when it began to.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::time::ProcessingTime;
 
-/// How records are put together into requests by whoever makes these.
+/// How the maker of requests puts records together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestConfig {
     /// Most records of a request.

@@ -13,7 +13,7 @@ pub(super) const LONGEST_ASKED: Duration = Duration::from_secs(3600);
 /// When a destination is paused, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PauseConfig {
-    /// Calls in a row that have to be dropped; `None`: only what the destination asks for.
+    /// Calls in a row that must be dropped; `None`: only what the destination asks for.
     pub after_drops: Option<u32>,
     /// Until the first probe.
     pub initial: Duration,
@@ -49,11 +49,10 @@ enum State {
 
 /// Whether a destination is paused.
 ///
-/// In the place of a circuit breaker, whose open state fails whatever comes: an
-/// outage of a minute would fail a million records. Here they wait. After some
-/// drops in a row no call is made but one probe, after a second, then two, four,
-/// up to a minute. Its answer opens the destination to one call, and each answer
-/// to one more: slow start.
+/// This is not a circuit breaker, whose open state fails whatever comes: an outage of a minute
+/// would fail a million records. Here they wait. After some drops in a row only a probe is called,
+/// after a second, then two, four, up to a minute. Its answer opens the destination to one call,
+/// and each answer to one more: slow start.
 ///
 /// ```text
 ///   Open --drops--> Paused --time--> Probing --answer--> Recovering --full--> Open

@@ -7,7 +7,7 @@ use crate::time::ProcessingTime;
 
 /// A limit in time whose state is elsewhere, because other tasks take from it.
 ///
-/// Times are those of whoever asks.
+/// Times are those of the caller.
 pub trait PermitSource: fmt::Debug + Send + Sync {
     /// Takes `cost`, to be used at the time that is returned: now, or when its turn comes.
     ///

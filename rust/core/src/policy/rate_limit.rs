@@ -15,7 +15,7 @@ use crate::time::ProcessingTime;
 pub struct RateLimitConfig {
     /// Rate and burst.
     pub limit: Gcra,
-    /// What a call costs of which nothing else is known.
+    /// What a call costs if nothing else is known.
     pub cost: u64,
     /// Whether each channel has one of its own, instead of all having one together.
     pub is_per_channel: bool,
@@ -28,7 +28,7 @@ pub struct RateLimitConfig {
 }
 
 impl RateLimitConfig {
-    /// A limit of which each call takes one permit, whatever its channel.
+    /// A limit that takes one permit from each call, whatever its channel.
     pub const fn new(limit: Gcra) -> Self {
         Self { limit, cost: 1, is_per_channel: false, counted: None, is_per_request: false }
     }
@@ -128,7 +128,8 @@ pub struct RateLimit {
 }
 
 impl RateLimit {
-    /// Makes a limit of which nothing was taken; `source` has its permits if others take of it, too.
+    /// Makes a limit from which nothing was taken; `source` has its permits if others take some,
+    /// too.
     pub fn new(config: &RateLimitConfig, source: Option<Arc<dyn PermitSource>>) -> Self {
         let RateLimitConfig { limit, counted, .. } = *config;
         let own = Permits::Own { tat: ProcessingTime::ZERO };

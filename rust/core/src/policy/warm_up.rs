@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::time::ProcessingTime;
 
-/// How long after the first batch was taken all calls are permitted. Whoever wanted no more
+/// How long after the first batch was taken all calls are permitted. A consumer that wanted no more
 /// has gone by then.
 const OPENS_AFTER: Duration = Duration::from_millis(100);
 
@@ -56,9 +56,9 @@ enum State {
 /// ```
 ///
 /// It bounds the calls of a task, whatever their destination. Beside the calls it is told when rows
-/// are asked for, and when some leave. Whether the consumer is there is seen when it asks
-/// for a batch, so it opens at the beginning of a turn only. Until then rows leave as they are completed, so that whoever
-/// wants a few more than the first gets them.
+/// are asked for, and when some leave. Only a consumer that asks for a batch is known to be there,
+/// so it opens at the beginning of a turn only. Until then rows leave as they are completed, so
+/// that a consumer that wants a few more than the first gets them.
 #[derive(Debug)]
 pub struct WarmUp {
     state: State,
@@ -113,7 +113,7 @@ impl WarmUp {
         }
     }
 
-    /// Is told that a call starts; the first one has to be told of.
+    /// Notes that a call starts; it must know about the first one.
     #[inline]
     pub fn on_start(&mut self, now: ProcessingTime) {
         if let State::Cold { first_call } = &mut self.state {

@@ -11,7 +11,7 @@ use crate::slab::{Generation, NONE, Numbered, Slab, fill};
 
 /// Of the elements since the oldest record, which part is looked at when the oldest is sought.
 ///
-/// More would have to be sorted, fewer be found again sooner.
+/// With more there is more to sort; with fewer they must be found again sooner.
 const ELDERS: u64 = 32;
 
 /// Emits results in the order of completion; no record crosses a watermark.

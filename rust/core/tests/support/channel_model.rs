@@ -99,7 +99,7 @@ impl Model {
         beside_the_backlog.min(most).min(free_backlog)
     }
 
-    /// Whether a record is admitted, be it that the operator should not be asked.
+    /// Whether a record is admitted, even if the operator should not be asked.
     pub(crate) fn accepts(&self) -> bool {
         let spread = self.config.channels.filter(|it| !it.is_single);
         let Some(channels) = spread else { return self.free_slots() > 0 };

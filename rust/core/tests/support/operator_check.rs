@@ -166,7 +166,7 @@ impl Model {
         .collect()
     }
 
-    /// What is held, and will be; a watermark is no record.
+    /// What is held, and will be; watermarks do not count.
     pub(crate) fn values(&self) -> Vec<u32> {
         let replayed = self.replay.iter().filter_map(|element| match element {
             StreamElement::Record(it) => Some(it.record.value),

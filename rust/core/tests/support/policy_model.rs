@@ -387,7 +387,7 @@ impl Model {
         is_adaptive && (time <= self.now || times.any(|it| near(it, time)))
     }
 
-    /// Checks how many records the operator would take; exactly, where no policy is to be asked.
+    /// Checks how many records the operator would take; exactly, where it need not ask a policy.
     pub(super) fn check_slots(&self, operator: &Operator) {
         let free = operator.free_slots();
         assert_eq!(operator.has_capacity(), free > 0);

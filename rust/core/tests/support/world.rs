@@ -61,7 +61,7 @@ pub(crate) fn config(mode: OutputMode) -> Config {
     }
 }
 
-/// Records that come one after the other, and what became of them.
+/// Records that come one after the other, and what happened to them.
 pub(crate) struct World<A> {
     pub(crate) operator: AsyncWaitOperator<u64, (), ()>,
     pub(crate) now: ProcessingTime,

@@ -18,7 +18,7 @@ pub(super) struct Inbox {
 /// What came on a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Received {
-    /// A message, whose credits are to be recycled.
+    /// A message; recycle its credits.
     Message(u32, Bytes),
     /// Nothing more comes.
     Ended,

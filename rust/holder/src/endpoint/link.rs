@@ -261,7 +261,7 @@ impl Link {
         }
     }
 
-    /// Has another connection made by whoever needs one.
+    /// Makes the next user open another connection.
     fn forget(self: &Arc<Self>, place: &str) {
         with_links(|links| self.remove_from(links, place));
     }
@@ -400,7 +400,7 @@ impl Link {
         }
     }
 
-    /// Takes what is to be written; returns whether this end says why it closes the connection.
+    /// Takes what to write; returns whether this end says why it closes the connection.
     fn poll_write(&self, chunks: &mut Vec<Bytes>) -> io::Result<bool> {
         let mut state = self.lock();
         state.connection.poll_write(WRITE, chunks).map_err(io::Error::other)?;

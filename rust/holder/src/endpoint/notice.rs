@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Where a task is that no state tells of yet.
 //!
-//! The state before a step cannot name the task that the step makes. Whoever carries that step out
-//! again, in whichever process of the host, finds the task by the step's name:
+//! The state before a step cannot name the task that the step makes. A process of the host that
+//! carries the step out again finds the task by the step's name:
 //!
 //! ```text
 //!   <folder of the sockets>/<checksum of the step's name>.task

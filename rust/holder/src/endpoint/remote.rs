@@ -36,7 +36,7 @@ pub enum StepError {
 
 /// A task of another process, for one part.
 ///
-/// Dropped before its end, it leaves the part to whoever begins it again.
+/// Dropped before its end, it leaves the part to the next that begins it.
 #[derive(Debug)]
 pub struct RemoteTask {
     link: Arc<Link>,

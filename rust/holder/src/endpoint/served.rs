@@ -21,7 +21,7 @@ use crate::part::{Begun, Claim};
 use crate::part_end::{Counts, PartEnd};
 use crate::reader::{Reader, put_bytes};
 
-/// Bytes of a piece of something that is to be sent: what others send goes between.
+/// Bytes of a piece of something long: what others send goes between the pieces.
 const PIECE: usize = 256 << 10;
 
 /// Carries out what the other end asks for, on a thread of its own.
@@ -66,7 +66,7 @@ struct Step<'a> {
     answers: ChannelKey,
     /// The task, as long as its part is begun and has not ended.
     begun: Option<Arc<DetachedTask>>,
-    /// Whether the other end knows what has become of it.
+    /// Whether the other end knows what happened to it.
     is_told: bool,
 }
 
@@ -107,7 +107,7 @@ fn begin(subject: &Subject) -> Option<Arc<DetachedTask>> {
 
 /// Why a part did not come to its end.
 enum Broken {
-    /// Whoever brought it is gone. It may be brought again.
+    /// The task that brought it is gone. It may be brought again.
     Off,
     /// The task has other rows of it.
     Other,

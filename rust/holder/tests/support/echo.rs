@@ -40,7 +40,7 @@ pub(crate) fn batch(name: &str, values: &[i64]) -> RecordBatch {
 
 pub(crate) type Waiting = Arc<Mutex<Vec<(AttemptId, i64)>>>;
 
-/// Answers each row with itself, but for slow ones.
+/// Answers each row with itself, except slow ones.
 struct Echo {
     waiting: Waiting,
     replies: Replies,
@@ -106,8 +106,7 @@ pub(crate) struct Built {
     replies: Replies,
 }
 
-/// Builds a task over rows of these columns, the first of which is a number, which goes on with what
-/// was saved.
+/// Builds a task over rows of these columns, the first a number, which goes on with what was saved.
 pub(crate) fn build(
     saved: Vec<SavedOperator>,
     mode: OutputMode,

@@ -109,7 +109,7 @@ pub(crate) struct Seen {
     pub(crate) elements: usize,
     /// Results that it holds.
     pub(crate) held: usize,
-    /// What became of each outcome, in order.
+    /// What happened to each outcome, in order.
     pub(crate) handled: Vec<Handled>,
     /// The rows that it handed out, and those that it emitted.
     pub(crate) admitted: Vec<u32>,

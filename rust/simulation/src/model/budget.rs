@@ -19,7 +19,7 @@ struct Counts {
     retries: u64,
 }
 
-/// The retries of a function whose calls are answered, each by channel, all of which may be known.
+/// The retries of a function whose calls are answered, each by channel; all channels may be known.
 #[derive(Clone, Debug)]
 pub(super) struct Budget {
     /// What each first attempt earns, and what each microsecond does.

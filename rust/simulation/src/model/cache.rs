@@ -58,7 +58,7 @@ pub struct Cache {
     asked: BTreeMap<AttemptId, Asked>,
     /// What the function said and the operator was not told.
     said: BTreeMap<AttemptId, (Id, Vec<Said>)>,
-    /// What rows are to be told that waited for the call of another one.
+    /// What to tell rows that waited for the call of another one.
     owed: BTreeMap<AttemptId, Said>,
     /// First calls of the present task, and those beside them.
     first_calls: u64,
@@ -213,7 +213,7 @@ impl Cache {
         }
     }
 
-    /// The operator is told something; returns of which row, and by whom.
+    /// The operator is told something; returns which row it concerns, and who said it.
     pub fn told(&mut self, attempt: AttemptId, said: Said, now: u64) -> Checked<(Id, Source)> {
         let said = plain(said);
         let asked = self.asked.get(&attempt).copied();
@@ -249,7 +249,7 @@ impl Cache {
         Ok((id, Source::Known))
     }
 
-    /// The task waits: whoever is not answered waits for a call.
+    /// The task waits: each row without an answer waits for a call.
     pub fn parked(&self) -> Checked {
         let is_stranded = |it: &(&AttemptId, &Asked)| {
             let flight = self.flights.get(&it.1.key);

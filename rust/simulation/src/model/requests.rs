@@ -37,7 +37,7 @@ pub struct Requests<T> {
     made: u64,
     /// First calls of those that were made since the task has waited: it may not know of them.
     untold: BTreeSet<AttemptId>,
-    /// Calls of requests that have failed and are to be made again in parts, and when.
+    /// Calls of requests that have failed and will be made again in parts, and when.
     parts: BTreeMap<(u64, u64), Vec<Calls<T>>>,
     next_part: u64,
 }
@@ -129,7 +129,8 @@ impl<T> Requests<T> {
         self.plan.divided
     }
 
-    /// A request has failed at that time: each half of its calls is another one, after one another.
+    /// A request has failed at that time: each half of its calls is another one, and one follows
+    /// the other.
     pub(crate) fn divide(&mut self, mut calls: Calls<T>, at: u64) {
         let second = calls.split_off(calls.len() / 2);
         self.put_parts(vec![calls, second], at);

@@ -54,7 +54,7 @@ pub enum State {
         /// When, if it may be.
         due: Option<u64>,
     },
-    /// The function is asked, or is to be.
+    /// The function is asked, or will be.
     Asked,
     /// It has an outcome.
     Done(Outcome),
@@ -100,7 +100,7 @@ pub struct Row {
 pub(super) struct Flying {
     pub(super) id: Id,
     pub(super) started: u64,
-    /// Whether it is to be cancelled: the other call of its row has answered.
+    /// Whether the operator will cancel it: the other call of its row has answered.
     pub(super) is_doomed: bool,
 }
 
@@ -383,7 +383,7 @@ impl Site {
         }
     }
 
-    /// A row is called anew.
+    /// A row is called again.
     pub(super) fn attempt(&mut self, id: Id, attempt: AttemptId, now: u64) -> Checked {
         let row = self.rows.get_mut(&id).expect("it was put there");
         if row.is_done() || attempt.attempt != row.attempts + 1 {

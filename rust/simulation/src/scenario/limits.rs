@@ -128,7 +128,7 @@ pub struct OthersPlan {
     pub cost: u64,
     /// Of ten permits that come, so many are asked for; with more than there are, again and again.
     pub share: u64,
-    /// Of a hundred calls that were to be made, so many are not.
+    /// Of a hundred planned calls, this many are not made.
     pub gives_back: usize,
 }
 

@@ -78,7 +78,7 @@ impl World {
         Some(Letter::Replies(self.replies[site].clone()?, Box::new(group)))
     }
 
-    /// A call is made; decides what becomes of it.
+    /// A call is made; decides what happens to it.
     pub(super) fn invoked(&mut self, site: usize, attempt: AttemptId, path: &Path) {
         let checked = match &mut self.cached[site] {
             Some(cache) => cache.called(attempt, self.now),

@@ -12,7 +12,7 @@ pub enum LookupServerError {
     /// The latency makes no sense.
     #[error(transparent)]
     Latency(#[from] InvalidLatency),
-    /// A rate is no share.
+    /// A rate is not between 0 and 1.
     #[error("`{name}` must be between 0 and 1, got {rate}")]
     Rate {
         /// Which rate.

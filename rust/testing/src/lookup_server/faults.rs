@@ -51,7 +51,7 @@ impl Faults {
     }
 }
 
-/// What becomes of a request.
+/// What happens to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// It is answered.
@@ -72,7 +72,7 @@ pub(super) enum Fate {
 /// Decides the fate of each request. Time is an argument.
 #[derive(Debug)]
 pub(super) struct FaultInjector {
-    /// Checked by whoever stored them.
+    /// Checked by the code that stored them.
     faults: Faults,
     /// Present when there is a rate limit.
     bucket: Option<TokenBucket>,
@@ -99,7 +99,7 @@ impl FaultInjector {
         Ok(())
     }
 
-    /// Decides what becomes of a request that arrives `now`.
+    /// Decides what happens to a request that arrives `now`.
     pub(super) fn next(&mut self, now: Instant) -> Fate {
         if let Some(Err(retry_after)) = self.bucket.as_mut().map(|bucket| bucket.try_take(now)) {
             return Fate::Reject { retry_after };

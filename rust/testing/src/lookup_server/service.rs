@@ -38,7 +38,7 @@ pub(super) struct Settings {
     pub(super) faults: FaultInjector,
 }
 
-/// The connection is to be reset instead of answering.
+/// Reset the connection instead of answering.
 #[derive(Debug, thiserror::Error)]
 #[error("connection is reset on purpose")]
 pub(super) struct ResetConnection;
@@ -85,7 +85,7 @@ impl Service {
         self.settle(fate, &query).await
     }
 
-    /// Decides what becomes of a request, and when.
+    /// Decides what happens to a request, and when.
     fn draw(&self) -> (Fate, Duration) {
         let mut settings = self.settings();
         (settings.faults.next(Instant::now()), settings.latency.sample())

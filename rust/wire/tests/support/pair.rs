@@ -125,7 +125,7 @@ impl Pair {
         channel
     }
 
-    /// Has the client work off what it received, but for one channel; returns how many of each.
+    /// Has the client work off what it received, except on one channel; returns how many of each.
     pub(crate) fn work(&mut self, stalled: Option<ChannelKey>) -> BTreeMap<ChannelKey, usize> {
         let mut counts = BTreeMap::new();
         for event in self.client.happened() {

@@ -9,10 +9,11 @@
 //! | a credit of that channel | its [`CreditAccount`] | [`Next::None`] until a call ends |
 //! | its turn in time | the [`CallLimits`] of its channel, then those that all share | [`Next::WaitUntil`] |
 //!
-//! New records, those that wait and second calls ask the same question, [`in_time`](ChannelTable::in_time),
-//! and differ in who goes before them. Credits come first because they are handed out as calls end,
-//! while limits in time have to be asked anew for each call: with the question the other way round each
-//! channel that waits for a credit would be asked for its limits, and shared permits be booked for it.
+//! New records, those that wait and second calls ask the same question,
+//! [`in_time`](ChannelTable::in_time), and differ in who goes before them. Credits come first
+//! because they are handed out as calls end, while rate limits must be asked again for each call.
+//! The other way round, each channel that waits for a credit would ask its limits and book shared
+//! permits.
 //!
 //! [`Channel::foremost`]: crate::flow::channel::Channel::foremost
 //! [`CreditAccount`]: crate::flow::credit_account::CreditAccount
@@ -46,9 +47,10 @@ impl ChannelTable {
 
     /// Takes the next record whose call starts now: it rests no longer.
     ///
-    /// Channels take turns, a record each. One that waits for limits that all share keeps its place in
-    /// front, and so do all behind it: whoever pays less would else go before it for ever. Only records
-    /// that have nothing to pay there pass it, as those do that go along with a request.
+    /// Channels take turns, a record each. One that waits for limits that all share keeps its place
+    /// in front, and the channels behind it keep theirs. Otherwise one that pays less would go
+    /// before it for ever. Only records that have nothing to pay there pass it, as those do that go
+    /// along with a request.
     pub(crate) fn next_start(&mut self, now: ProcessingTime) -> Next<EntryId> {
         // How many channels in front wait, or are behind one that does.
         let (mut before, mut next) = (0, Next::None);
@@ -129,7 +131,8 @@ impl ChannelTable {
     }
 
     /// Uses a credit for a second call of a record of the channel, ahead of those that wait for
-    /// one; none while its limit shrinks, or if `leaves_one` says so of the calls that it may have.
+    /// one. Refuses it while the limit of the channel shrinks, or if `leaves_one` refuses the
+    /// number of calls that it may have.
     pub(crate) fn try_hedge(
         &mut self,
         id: ChannelId,

@@ -60,8 +60,8 @@ impl ChannelTable {
 
     /// Sees to it that a channel in which records wait is looked at in time.
     ///
-    /// One timer for each channel, which comes too early if an answer has come since: then it is set
-    /// anew. So an answer costs nothing.
+    /// One timer for each channel. It comes too early if an answer has come since, and is then set
+    /// again. So an answer costs nothing.
     pub(super) fn watch_outage(&mut self, id: ChannelId, now: ProcessingTime) {
         let Some(bound) = self.wait_bound else { return };
         let channel = &mut self.channels[id];
@@ -85,7 +85,7 @@ impl ChannelTable {
         }
     }
 
-    /// Returns when channels are to be looked at next.
+    /// Returns when to look at channels next.
     pub(super) fn next_look(&mut self) -> Option<ProcessingTime> {
         let channels = &self.channels;
         self.looks.next_at(|id, at| {

@@ -62,7 +62,7 @@ impl ChannelTable {
         }
     }
 
-    /// Lets them learn from a call that ends, the attempt of which goes on perhaps.
+    /// Lets them learn from a call that ends; its attempt may go on.
     #[inline(never)]
     pub fn observe_call(
         &mut self,
@@ -92,7 +92,7 @@ impl ChannelTable {
         }
     }
 
-    /// Ends the use of a credit by the present one of two calls of a record, of which the other goes
+    /// Ends the use of a credit by the present one of two calls of a record, while the other goes
     /// on.
     pub(crate) fn end_one_of_two(&mut self, id: ChannelId, entry: EntryId) {
         if let Some(policies) = &mut self.policies {

@@ -24,7 +24,7 @@ fn payloads(mails: impl IntoIterator<Item = Mail<u32>>) -> Vec<u32> {
     mails.into_iter().map(|mail| mail.payload).collect()
 }
 
-/// What is left, taken one by one.
+/// What is left, taken singly.
 fn rest(mailbox: &mut TaskMailbox<u32>) -> Vec<u32> {
     payloads(std::iter::from_fn(|| mailbox.try_take(MIN_PRIORITY)))
 }

@@ -20,7 +20,7 @@ fn at(nanos: u64) -> ProcessingTime {
     ProcessingTime::from_nanos(nanos)
 }
 
-/// Capacity 4, 3 calls of which one channel may have 2, a backlog of 5.
+/// Capacity 4, 3 calls, at most 2 for one channel, a backlog of 5.
 fn operator(mode: OutputMode, change: impl FnOnce(&mut Config)) -> Operator {
     let mut config = Config::new(mode, NonZeroUsize::new(4).unwrap());
     config.max_concurrency = NonZeroUsize::new(3).unwrap();

@@ -11,7 +11,7 @@ const LONG: Duration = Duration::from_secs(60);
 const SUBJECT: Subject =
     Subject::Part { task: crate::TaskId([1; 16]), owner: String::new(), part: 7 };
 
-/// Sends what was asked for, and then nothing but the end.
+/// Sends what was asked for, and then only the end.
 fn echo(link: Arc<Link>, channel: ChannelKey, subject: Subject) -> io::Result<()> {
     let answer = move || {
         assert!(link.push_within(channel, None, &subject.to_bytes(), LONG).unwrap());

@@ -38,7 +38,7 @@ pub(crate) struct Column {
     pub(crate) values: Values,
 }
 
-/// The values themselves; something stands in the place of a null.
+/// The values themselves; nulls have some value, too.
 #[derive(Debug)]
 pub(crate) enum Values {
     /// Nulls only.
@@ -190,7 +190,7 @@ impl Column {
         self.nulls.truncate(len);
     }
 
-    /// Makes nulls of texts that are no UTF-8, and says which; `None`, at little cost, if all are.
+    /// Makes nulls of texts that are not UTF-8, and says which; `None`, at little cost, if all are.
     pub(crate) fn without_broken_texts(&mut self) -> Option<Vec<usize>> {
         let Values::Text(values) = &self.values else { return None };
         if values.are_texts() {

@@ -27,7 +27,7 @@ impl JsonPath {
     ///
     /// # Errors
     ///
-    /// It is no such path.
+    /// It is not a path of this kind.
     pub fn parse(text: &str, option: &str) -> Result<Self, StartError> {
         let refuse = || {
             StartError::option(format!(

@@ -12,9 +12,9 @@
 //! | `RateLimit` | drafts of the IETF | `"name";r=50;t=30`, or `remaining=50, reset=30` |
 //! | `RateLimit-{Remaining,Reset}` | earlier drafts | seconds |
 //!
-//! Those of requests and tokens say when a bucket will be full, the others when a window ends. Points
-//! in time are those of the service's clock, which its `Date` tells. What cannot be read is left out:
-//! headers are advice. So is a limit whose size is sent, and is nothing.
+//! Those of requests and tokens say when a bucket will be full, the others when a window ends.
+//! Points in time are those of the service's clock, which its `Date` tells. What cannot be read is
+//! left out: headers are advice. A limit with a size of 0 is left out, too.
 
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
@@ -187,7 +187,7 @@ impl LimitHeaders {
     }
 }
 
-/// Reads `Retry-After`: seconds, or a date; a date that has passed is no delay.
+/// Reads `Retry-After`: seconds, or a date; a date that has passed gives `None`.
 pub fn retry_after(text: &str, now: SystemTime) -> Option<Duration> {
     let text = text.trim();
     if let Some(seconds) = decimal(text) {
@@ -219,7 +219,7 @@ fn is_none(size: &str) -> bool {
     size.parse().is_ok_and(|it: i64| it <= 0)
 }
 
-/// Reads when a limit counts anew: a duration, or a point in time.
+/// Reads when a limit starts to count again: a duration, or a point in time.
 fn resets_in(text: &str, now: SystemTime) -> Option<Duration> {
     /// More seconds than that, 31 years, are a point in time.
     const SINCE_1970: u64 = 1_000_000_000;

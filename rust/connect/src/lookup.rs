@@ -14,7 +14,7 @@ use sparkawait_core::policy::CallSign;
 use sparkawait_task::error::{CallFailure, StartError, TaskError};
 use sparkawait_task::function::{FailedCall, Known, ReplyGroup, ResultGroup};
 
-/// What becomes of a row whose key finds nothing.
+/// What happens to a row whose key finds nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum How {
@@ -28,7 +28,7 @@ pub enum How {
 /// What all lookups are told of misses.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub struct Misses {
-    /// What becomes of the row.
+    /// What happens to the row.
     #[serde(default)]
     pub how: How,
     /// Whether a miss asks for another attempt.
@@ -161,7 +161,7 @@ impl LookupReply {
         ReplyGroup { results, failures: self.failures, ..ReplyGroup::default() }
     }
 
-    /// Makes the reply as [`finish`](Self::finish) does, but for the calls that have one of
+    /// Makes the reply as [`finish`](Self::finish) does, except for the calls that have one of
     /// `bad` rows, by ascending index into `rows`: those fail, and no retry helps.
     ///
     /// # Errors
@@ -239,7 +239,7 @@ fn push_flag(flags: &mut Option<Vec<bool>>, index: usize, flag: bool) {
 ///
 /// # Errors
 ///
-/// The results have no column of such a name.
+/// The results have no column of that name.
 pub fn positions(required: &[String], results: &Schema) -> Result<Vec<usize>, StartError> {
     let position = |name: &String| {
         results.index_of(name).map_err(|_| {
@@ -265,7 +265,7 @@ pub fn service_failure(message: impl Into<String>, summary: impl Into<String>) -
 
 /// Makes the failure of a call that the service has answered with "no", for good.
 ///
-/// Whoever may not call at all is told so by a kind of its own: no row fares better.
+/// A caller without permission gets a kind of its own: no row fares better.
 pub fn refusal(is_of_caller: bool, failure: CallFailure) -> CallFailure {
     let kind = if is_of_caller { ErrorKind::Unauthorized } else { ErrorKind::RequestRefused };
     CallFailure { kind, ..failure }

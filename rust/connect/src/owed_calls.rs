@@ -10,7 +10,7 @@ use sparkawait_core::policy::CallSign;
 use sparkawait_task::error::CallFailure;
 use sparkawait_task::function::{FailedCall, Replies, ReplyGroup};
 
-/// Calls that are not answered yet; whoever lets go of them without an answer has failed them.
+/// Calls that are not answered yet; dropping them without an answer fails them.
 ///
 /// So no row waits in vain for one that has panicked, or that the runtime ended.
 pub(crate) struct Owed {

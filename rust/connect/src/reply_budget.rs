@@ -49,7 +49,7 @@ impl ReplyBudget {
         Self::of_bytes(units * UNIT_BYTES)
     }
 
-    /// Makes the share of a reply of which nothing was read.
+    /// Makes the share of a reply that nothing was read from yet.
     pub(crate) fn share(self: &Arc<Self>) -> Share {
         Share { budget: Arc::clone(self), units: None, beyond: None }
     }

@@ -306,7 +306,7 @@ impl fmt::Debug for TemplateRows<'_> {
     }
 }
 
-/// Percent-encodes what follows `start` in `out`, but for what RFC 3986 leaves as it is anywhere.
+/// Percent-encodes what follows `start` in `out`, except what RFC 3986 leaves as it is anywhere.
 pub(crate) fn percent_encode_from(start: usize, out: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);

@@ -77,7 +77,7 @@ impl TextColumn {
         self.push_parsed(value);
     }
 
-    /// Appends a value that has to be read. Apart, so that the loop over texts has the registers.
+    /// Appends a value that must be read. Apart, so that the loop over texts has the registers.
     #[inline(never)]
     fn push_parsed(&mut self, value: &[u8]) {
         let Ok(column) = &mut self.column else { return };

@@ -59,7 +59,7 @@ impl TlsSettings {
     ///
     /// # Errors
     ///
-    /// A text is no PEM, does not have what its option needs, or no authority is known.
+    /// A text is not PEM, does not have what its option needs, or no authority is known.
     pub(crate) fn config(&self, trust: Trust) -> Result<ClientConfig, StartError> {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -80,7 +80,7 @@ impl TlsSettings {
     ///
     /// # Errors
     ///
-    /// A text is no PEM, or does not have what its option needs.
+    /// A text is not PEM, or does not have what its option needs.
     pub(crate) fn check(&self) -> Result<(), StartError> {
         if !self.is_given() {
             return Ok(());

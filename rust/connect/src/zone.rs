@@ -8,8 +8,8 @@ use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone, TimeZoneDatabase};
 
 const MICROS_PER_SECOND: i64 = 1_000_000;
-/// After 400 years the calendar repeats, days of the week included, and so do the rules of a zone
-/// that still hold.
+/// After 400 years the calendar repeats, days of the week included, and the rules of a zone that
+/// still hold repeat with it.
 const MICROS_PER_CYCLE: i64 = 146_097 * 86_400 * MICROS_PER_SECOND;
 /// Microseconds from 1970 within which jiff answers: years -9610 to 9570.
 const KNOWN: i64 = 19 * MICROS_PER_CYCLE;

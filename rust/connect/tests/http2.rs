@@ -32,7 +32,7 @@ mod support;
 
 use support::{TestTask, input, nullable_column, schema, task_config, with_on_error, with_retries};
 
-/// What becomes of a request.
+/// What happens to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     /// It is answered with 7.

@@ -98,7 +98,7 @@ pub(crate) struct SharingFunction {
 }
 
 impl SharingFunction {
-    /// Begins to share `connections`, over which `calls` calls of `function` may go.
+    /// Begins to share `connections`, which may have `calls` calls of `function` at a time.
     pub(crate) fn new(
         function: TaskFunction,
         connections: &str,

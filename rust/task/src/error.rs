@@ -198,7 +198,7 @@ pub enum TimeLimit {
     Row,
     /// `attempt_timeout`, of an attempt that is not followed by another one.
     Attempt,
-    /// `timeout`, of which too little was left for another attempt.
+    /// `timeout`, with too little left for another attempt.
     TooLate(TooLate),
     /// `max_wait`, for a destination that is not there.
     Unavailable(Unavailable),

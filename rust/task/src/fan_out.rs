@@ -7,7 +7,7 @@
 //!      +-- a row of all results <-- RowFanOut <-- results, outcome, slot ---+
 //! ```
 //!
-//! A branch puts out one row for each that it gets, whatever became of it, see
+//! A branch puts out one row for each that it gets, whatever happened to it, see
 //! [`RowConfig::is_branch`]; so a row is complete when each branch has put it out once. Rows go to
 //! the branches a burst at a time, as a slice of their batch where they are neighbours, and come
 //! back in bursts, too: what is done for a row is a few steps in arrays.
@@ -39,7 +39,8 @@ pub const SLOT: &str = "__sparkawait_slot";
 /// The calls of an operator whose function is several others.
 #[derive(Clone, Debug, Default)]
 pub struct FanOutCalls {
-    /// Filled and emptied by the task thread; a function has to be one that could be sent to others.
+    /// Filled and emptied by the task thread only; a function must be one that could be sent to
+    /// others.
     bursts: Arc<Mutex<Vec<Calls>>>,
 }
 
@@ -90,7 +91,7 @@ struct Slot {
     number: u64,
     /// Branches that have not put it out.
     missing: usize,
-    /// Whether one of them has no result for it, and the row is to be left out.
+    /// Whether one of them has no result for it, so that the row is left out.
     is_dropped: bool,
 }
 

@@ -260,13 +260,12 @@ impl fmt::Debug for ResultGroup {
 }
 
 impl ResultGroup {
-    /// Makes the results of calls each of which has brought one row, and of which nothing more is to
-    /// be said.
+    /// Makes the results of calls that have brought one row each and have nothing more to report.
     pub fn one_each(attempts: Vec<AttemptId>, rows: RecordBatch) -> Self {
         Self { attempts, counts: None, retries: None, misses: None, known: Known::None, rows }
     }
 
-    /// Returns whether nothing more is to be said of any call, as with [`one_each`](Self::one_each).
+    /// Returns whether no call has more to report, as with [`one_each`](Self::one_each).
     pub(crate) fn is_one_each(&self) -> bool {
         self.counts.is_none() && self.retries.is_none() && self.known == Known::None
     }
@@ -312,8 +311,8 @@ pub struct FailedCall {
 }
 
 impl FailedCall {
-    /// Makes the failure of a call of which nothing more is known than whether it is worth another
-    /// attempt, see [`Retry::sign`].
+    /// Makes the failure of a call that reports only whether it is worth another attempt, see
+    /// [`Retry::sign`].
     pub fn new(attempt: AttemptId, failure: Box<CallFailure>, retry: Retry) -> Self {
         Self { attempt, failure, retry, sign: retry.sign(), pause: None }
     }

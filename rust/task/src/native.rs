@@ -32,8 +32,8 @@ pub trait NativeFunction: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// The description does not fit the task's columns, or is wrong in itself.
-    /// A server that cannot be reached is no such error: it fails the calls.
+    /// The description does not fit the task's columns, or is wrong in itself. A server that cannot
+    /// be reached gives another error: it fails the calls.
     fn start(&self, start: Start) -> Result<TaskFunction, StartError>;
 
     /// Returns how many calls it can have on their way; no number if nothing bounds them.
@@ -49,7 +49,7 @@ pub trait NativeFunction: fmt::Debug + Send + Sync {
 
     /// Returns what finds the channels of rows of `input`, if the function knows them.
     ///
-    /// May wait for a server that has to be asked, and goes on without an answer.
+    /// May wait for a server that it must ask, and goes on without an answer.
     ///
     /// # Errors
     ///

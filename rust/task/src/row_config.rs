@@ -10,7 +10,7 @@ use sparkawait_arrow::{OnError, OutputColumns, WatermarkStrategy};
 use crate::channel_finder::ChannelFinder;
 use crate::row_prices::PriceSettings;
 
-/// The column that says what became of a row in a branch.
+/// The column that says what happened to a row in a branch.
 pub(crate) const OUTCOME: &str = "__sparkawait_outcome";
 
 /// The kind of an outcome without a result.
@@ -52,7 +52,7 @@ pub struct RowConfig {
     pub function: String,
     /// Names the task in errors.
     pub partition: u32,
-    /// Whether each row is put out once, beside what became of it, for the operator that calls
+    /// Whether each row is put out once, beside what happened to it, for the operator that calls
     /// several functions: see [`fan_out`](crate::fan_out).
     pub is_branch: bool,
     /// Named in the error of a row whose time has passed.
@@ -60,7 +60,7 @@ pub struct RowConfig {
     /// Named in the error of a row whose last attempt took longer.
     pub attempt_timeout: Duration,
     /// Why a call that may have been carried out is not made again, where there are retries: for
-    /// that error, and for those that say so of themselves.
+    /// that error, and for those that carry a reason themselves.
     pub not_repeated: Option<Arc<str>>,
 }
 

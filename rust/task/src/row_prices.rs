@@ -6,7 +6,7 @@
 //!   results ------a column of them----> costs ---> the operator settles the difference
 //! ```
 //!
-//! Columns are read once a batch. A row whose price is none fails, and is not called.
+//! Columns are read once a batch. A row with an invalid price fails, and is not called.
 
 use std::fmt;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ pub struct PriceSettings {
 }
 
 impl RowCost {
-    /// Says that a row's cost is none.
+    /// Refuses a row because its cost is invalid.
     pub fn refuse(&self, why: NoAmount) -> RefusedRow {
         RefusedRow::new(no_cost(&self.label, why))
     }
@@ -93,7 +93,7 @@ impl RowCost {
     }
 }
 
-/// Says that a cost is none, and what it is to be.
+/// Says why a cost is invalid, and what it should be.
 pub fn no_cost(label: &str, why: impl fmt::Display) -> String {
     format!(
         "`cost` of RateLimit `{label}` {why} in this row; it must be a number from 0 to 2 to the \
@@ -132,7 +132,7 @@ impl RowPrices {
     ///
     /// # Errors
     ///
-    /// A column that is none of numbers; the driver has seen to that.
+    /// The column does not hold numbers; the driver has ruled that out.
     pub(crate) fn read(&self, input: &Arc<InputBatch>) -> Result<Vec<Costs>, TaskError> {
         if self.rows.is_empty() {
             return Ok(Vec::new());
@@ -192,7 +192,7 @@ impl RowPrices {
         !self.rows.is_empty()
     }
 
-    /// Returns whether results are to be looked at.
+    /// Returns whether results must be looked at.
     pub(crate) fn are_in_results(&self) -> bool {
         !self.results.is_empty()
     }

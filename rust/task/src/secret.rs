@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Texts that may change while tasks run: a password, a token, an address with one in it.
 //!
-//! A secret is read when a task starts, and again when it was refused: once for all that share it, at
-//! most once a second, and after a moment of its own in each process, so that those of a job do not ask
-//! at once. What cannot be read leaves the last text as it is.
+//! A secret is read when a task starts, and again when it was refused: once for all that share it
+//! and at most once a second. Each process waits a moment of its own before, so that those of a job
+//! do not ask at once. What cannot be read leaves the last text as it is.
 
 use std::collections::HashMap;
 use std::fmt;

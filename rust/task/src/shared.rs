@@ -174,8 +174,8 @@ async fn keep<T>(kept: Arc<Kept<T>>) {
     }
 }
 
-/// Returns how long something is still kept that was returned then, if it is; whoever has it after
-/// that keeps it anew.
+/// Returns how long something is still kept that was returned then, if it is. Its next user keeps
+/// it again.
 fn rest(returned: &mut Option<Instant>, now: Instant) -> Option<Duration> {
     let since = now.saturating_duration_since(returned.unwrap_or(now));
     let rest = KEPT.checked_sub(since).filter(|it| !it.is_zero());

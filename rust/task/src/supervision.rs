@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The tasks of the tokio runtime, and what becomes of those who wait for one that panics.
+//! The tasks of the tokio runtime, and what happens to those who wait for one that panics.
 //!
 //! | started by | lives as long as | after a panic |
 //! |---|---|---|

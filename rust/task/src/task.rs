@@ -61,7 +61,7 @@ pub fn build(
     Ok(TaskBuilder::new(config, function)?.build())
 }
 
-/// Builds a task of one operator or several, each of which gets what the one before it puts out.
+/// Builds a task of one operator or several; each gets what the one before it puts out.
 #[derive(Debug)]
 pub struct TaskBuilder {
     mailbox: Mailbox<TaskCodec>,
@@ -117,8 +117,8 @@ impl TaskBuilder {
         Ok(Self { mailbox, chain: chain.then(next), operators: operators + 1, saved })
     }
 
-    /// Appends an operator that calls several functions side by side, each of which `branches` has
-    /// made by an operator of its own.
+    /// Appends an operator that calls several functions side by side; an operator of its own makes
+    /// the calls of each, see `branches`.
     ///
     /// # Errors
     ///

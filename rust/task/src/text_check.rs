@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rows whose texts are not UTF-8 in a column that is read: they fail and are not called.
 //!
-//! A native function takes the texts of its columns as they are. What is left of such a text is
-//! another one, for which a service would find another row. Python reads cell by cell, and is told
-//! so there; keys are compared as bytes.
+//! A native function takes the texts of its columns as they are. What is left of a text that is not
+//! UTF-8 is another text, and a service would find another row for it. Python reads cell by cell,
+//! and learns it there; keys are compared as bytes.
 
 use sparkawait_arrow::InputBatch;
 use sparkawait_core::ErrorKind;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Second calls beside slow ones, behind a cache: a key has one call and its second one, whoever waits.
+//! Second calls beside slow ones, behind a cache: a key has one call and its second one, however
+//! many rows wait.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is saved of a task tells how far its rows are, and how often they were restored. That each row
-//! leaves once, whatever becomes of the parts of a stream, is searched for in simulation:
+//! What is saved of a task tells how far its rows are, and how often they were restored. Simulation
+//! searches for rows that do not leave exactly once, whatever happens to the parts of a stream:
 //! `rust/simulation`.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
@@ -74,7 +74,7 @@ fn second() -> TaskConfig {
     config
 }
 
-/// Works a part off in a task of two operators, of which the second may be silent.
+/// Works a part off in a task of two operators; the second may be silent.
 fn chained(saved: Vec<SavedOperator>, rows: i64, is_silent: bool) -> TaskCarry {
     let mut first = task_config(OutputMode::Ordered, 11);
     first.driver.max_rows_per_batch = 3;
@@ -131,7 +131,7 @@ fn with_phases(saved: &SavedOperator, phases: Vec<u8>) -> RecordBatch {
     RecordBatch::try_new(batch.schema(), columns).unwrap()
 }
 
-/// Returns the kind of the error with which a task does not go on with what was saved.
+/// Returns the kind of the error of a task that refuses to go on with what was saved.
 fn refusal(config: TaskConfig, saved: SavedOperator) -> (ErrorKind, String) {
     let function = |_| Ok(Box::new(Silent) as TaskFunction);
     match TaskBuilder::restored([saved].into(), config, function) {

@@ -77,7 +77,7 @@ fn column_that_cannot_be_cast_fails_the_task_and_is_named() {
     assert!(error.to_string().contains("`result`"), "{error}");
 }
 
-/// Runs two operators over `row`, behind which `key` is hidden; the first one passes it on.
+/// Runs two operators over `row`, with `key` hidden behind it; the first one passes it on.
 fn run_hidden(modes: [OutputMode; 2], is_used: bool) -> Vec<RecordBatch> {
     let only = |name| support::schema(&[name]);
     let mut first = task_config(modes[0], 3);

@@ -63,7 +63,7 @@ struct Run {
     end: Box<dyn FnOnce()>,
 }
 
-/// Starts a task with so many rows, the first of which waits for its answer.
+/// Starts a task with this many rows; the first waits for its answer.
 fn started(config: TaskConfig, rows: i64) -> Run {
     let (calls, first) = (Arc::<AtomicUsize>::default(), Arc::<Mutex<_>>::default());
     let mut kept = None;

@@ -11,7 +11,7 @@ use crate::text::{ParsedColumn, TextColumn};
 
 /// Every text is a value or is refused, whatever stands beside it, and a value's text is the value.
 ///
-/// The first byte says of which type it is read.
+/// The first byte chooses the type to read.
 pub fn text(data: &[u8]) {
     let [kind, text @ ..] = data else { return };
     let zone = || Some(Arc::from("Europe/Berlin"));

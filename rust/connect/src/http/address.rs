@@ -457,7 +457,7 @@ fn check(place: Place, written: &[u8]) -> Result<(), Failed> {
     Err(bad_request(what))
 }
 
-/// Whether a segment is `.` or `..`, each of which may be percent-encoded.
+/// Whether a segment is `.` or `..`; each point may be percent-encoded.
 fn is_dots(segment: &[u8]) -> bool {
     let mut rest = segment;
     let mut dots = 0;

@@ -17,7 +17,7 @@ pub(super) struct Answers {
     pub(super) replies: Replies,
     /// Whether responses tell of their channel alone.
     pub(super) are_of_channel: bool,
-    /// What responses say of limits whose calls are to be answered next.
+    /// What responses say about limits; their calls are answered next.
     pub(super) left: Vec<ToldLimit>,
 }
 

@@ -28,7 +28,7 @@ use crate::template::Template;
 /// The secrets of this process, by what tells them apart.
 static SECRETS: Lender = Lender::new();
 
-/// The access tokens of this process, by whom they are for.
+/// The access tokens of this process, by their clients.
 static TOKENS: Lender = Lender::new();
 
 /// Who calls. Has no `Debug`: it has secrets.

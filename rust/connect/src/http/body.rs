@@ -263,7 +263,7 @@ impl BodyRows<'_> {
     /// Returns the body of `row`; `None` if it is null.
     ///
     /// A null within a JSON value is written as `null`. Fails if a text in JSON would have bytes
-    /// that are none.
+    /// that are not UTF-8.
     pub(super) fn write(&mut self, row: usize) -> Result<Option<Vec<u8>>, Failed> {
         let mut out = Vec::with_capacity(64);
         Ok(self.append(row, &mut out)?.then_some(out))

@@ -83,7 +83,7 @@ pub(super) struct IdempotencyKey {
     pub(super) value: Option<String>,
 }
 
-/// What becomes of the body of a response.
+/// What happens to the body of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Returns {
@@ -111,7 +111,7 @@ impl HttpConfig {
     ///
     /// # Errors
     ///
-    /// It is no description of an HTTP function.
+    /// It does not describe an HTTP function.
     pub fn from_json(description: &str, sources: Sources) -> Result<Self, StartError> {
         // The message of the parser may quote a value, and values may be secret.
         let config: Self = serde_json::from_str(description).map_err(|error| {

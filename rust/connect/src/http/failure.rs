@@ -105,7 +105,7 @@ pub(super) fn refused(host: &str, what: &str) -> Failed {
     Failed::new(service_failure(text.clone(), text), Retry::No, CallSign::Neutral)
 }
 
-/// Makes the failure of a call whose status is no success; `body` is the start of its body.
+/// Makes the failure of a call whose status is not a success; `body` is the start of its body.
 pub(super) fn status_failure(
     host: &str,
     status: StatusCode,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Bodies of named fields: forms, and parts of which some are files.
+//! Bodies of named fields: forms, and parts; some parts are files.
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::Schema;
@@ -128,7 +128,7 @@ pub(super) struct FieldRows<'a> {
 }
 
 impl FieldRows<'_> {
-    /// Appends the fields of `row`, without those of which a column is null.
+    /// Appends the fields of `row`, without those that read a column that is null.
     pub(super) fn append(&self, row: usize, out: &mut Vec<u8>) {
         let start = out.len();
         for field in &self.fields {

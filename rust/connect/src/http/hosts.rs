@@ -46,7 +46,7 @@ impl AllowedHosts {
         Ok(Self { patterns, takes_http })
     }
 
-    /// Returns why an address is none of them; `None` if it is one.
+    /// Returns why an address is not one of them; `None` if it is.
     pub(super) fn refusal(&self, url: &Url) -> Option<&'static str> {
         let mut refusal = "the row names a host that `allow_hosts` does not have";
         for pattern in self.patterns.iter().filter(|it| it.names(url)) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A connection of HTTP/2, which many calls share.
 //!
-//! A task drives it. It is asked for a sign of life (a ping) at times while calls wait, and at once
-//! when a call was given up over it and nothing came since that was sent: until it answers no
-//! further call takes it, and if it does not it is closed.
+//! A task drives it, and asks it for a sign of life (a ping): at times while calls wait, and at
+//! once after a call was given up and nothing has come since it was sent. Until it answers no
+//! further call takes it; if it stays silent, the task closes it.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -88,7 +88,7 @@ pub(super) struct Stream {
 pub(super) enum Broken {
     /// The server did nothing about it, or never got it.
     NotTaken,
-    /// It is no request.
+    /// It is not a valid request.
     Wrong(h2::Error),
     /// Who knows.
     Lost(h2::Error),

@@ -32,9 +32,9 @@ pub(super) struct JsonCells<'a> {
 }
 
 enum Kind<'a> {
-    /// Numbers and booleans. What is no number for JSON, such as NaN, is a text.
+    /// Numbers and booleans. What JSON does not take as a number, such as NaN, is a text.
     Plain(Cells<'a>),
-    /// Texts, with what has to be escaped in them.
+    /// Texts, with what must be escaped in them.
     Text(Cells<'a>),
     /// What has nothing to escape: dates, intervals.
     Quoted(Cells<'a>),
@@ -43,7 +43,7 @@ enum Kind<'a> {
     List(Ranges<'a>, Box<JsonCells<'a>>),
     /// Names as JSON with a colon behind them.
     Struct(Vec<(Vec<u8>, JsonCells<'a>)>),
-    /// Keys are texts in JSON, whatever they are: what is none is put into quotes.
+    /// Keys are texts in JSON, whatever they are: those that are not are put into quotes.
     Map(Ranges<'a>, Box<JsonCells<'a>>, Box<JsonCells<'a>>),
     /// Metadata and value of variants.
     Variant(&'a BinaryArray, &'a BinaryArray),
@@ -136,7 +136,7 @@ impl<'a> JsonCells<'a> {
 
     /// Appends the value of `row`, `null` for a null.
     ///
-    /// Returns `None` if there is a variant in it whose bytes are none.
+    /// Returns `None` if it has a variant with invalid bytes.
     pub(super) fn write(&self, row: usize, out: &mut Vec<u8>) -> Option<()> {
         if self.is_null(row) {
             out.extend_from_slice(b"null");

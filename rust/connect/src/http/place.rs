@@ -139,7 +139,7 @@ struct Common {
 pub(super) enum Next {
     Take(Line),
     Share(Stream),
-    /// It makes one itself; the number is to be given back.
+    /// It makes one itself; give the number back.
     Make(Option<u64>),
     /// Others do; it looks again on news, or then.
     Wait(Instant),

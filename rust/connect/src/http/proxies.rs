@@ -22,7 +22,7 @@ pub(super) enum ProxyChoice {
 /// The proxies of a set of settings.
 pub(super) struct Proxies {
     matcher: Option<Matcher>,
-    /// `NO_PROXY`, of which the matcher reads neither ports nor `*` for addresses.
+    /// `NO_PROXY`: the matcher reads neither its ports nor its `*` for addresses.
     exempt: String,
 }
 
@@ -44,7 +44,7 @@ impl ProxyChoice {
         Ok(Proxies { matcher, exempt: exempt.unwrap_or_default() })
     }
 
-    /// Refuses what is no proxy.
+    /// Refuses invalid proxies.
     pub(super) fn check(&self) -> Result<(), StartError> {
         if let Self::Url(url) = self { check(url) } else { Ok(()) }
     }

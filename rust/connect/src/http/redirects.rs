@@ -21,7 +21,7 @@ use super::hosts::AllowedHosts;
 use super::place::Place;
 use super::reply::{Outgoing, Reply};
 
-/// Headers that tell another server nothing but what is wanted.
+/// Headers that tell another server only what is wanted.
 const HARMLESS: [HeaderName; 3] = [ACCEPT, ACCEPT_LANGUAGE, USER_AGENT];
 
 /// Headers of a body.

@@ -20,8 +20,8 @@ use super::packed::{TAKEN, Unpacked, Unpacker, may_ask};
 use super::place::Place;
 use super::watch::{Clock, Watch};
 
-/// A request, of parts that most requests share. It is put together when it is sent, and once more if
-/// it has to be sent again.
+/// A request, in parts that most requests share. It is put together when it is sent, and once more
+/// before each retry.
 #[derive(Clone)]
 pub(super) struct Outgoing {
     pub(super) method: Method,

@@ -23,7 +23,7 @@ const MOST_HEADER_BYTES: usize = 1 << 30;
 /// How responses become rows: columns of the body, then the status, then headers.
 pub(super) struct ResponseColumns {
     schema: SchemaRef,
-    /// Reads the first columns; `None` if the body is no JSON.
+    /// Reads the first columns; `None` if the body is not JSON.
     json: Option<JsonRows>,
     returns: Returns,
     has_status: bool,

@@ -20,7 +20,7 @@ const MOST_LEVELS: usize = 1000;
 const MICROS_PER_SECOND: i64 = 1_000_000;
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
 
-/// Appends a variant as JSON; `None` if its bytes are no variant, or one of a later version.
+/// Appends a variant as JSON; `None` if its bytes are not a variant, or one of a later version.
 pub(super) fn write_variant(metadata: &[u8], value: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let names = Names::read(metadata)?;
     write_value(&names, value, MOST_LEVELS, out)

@@ -20,7 +20,7 @@ const LARGEST_BLOCK: usize = 128 << 10;
 /// Unpacks frames.
 pub(super) struct Frames {
     decoder: FrameDecoder,
-    /// What came of a part that is not whole yet.
+    /// The output of a part that is not whole yet.
     rest: Vec<u8>,
     next: Next,
 }

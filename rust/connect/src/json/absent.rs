@@ -11,14 +11,14 @@ const ROWS: usize = 20;
 pub(super) struct AbsentColumns {
     /// Each with the path at which it is looked for.
     columns: Vec<(String, String)>,
-    /// `None` when nothing more is to be said.
+    /// `None` when there is nothing more to say.
     seen: Mutex<Option<Seen>>,
 }
 
 #[derive(Debug)]
 struct Seen {
     rows: usize,
-    /// Whether a row had the column, be it as a null.
+    /// Whether a row had the column, if only as a null.
     found: Vec<bool>,
 }
 

@@ -24,9 +24,9 @@ use crate::text::times::push_time;
 /// Why a value cannot be read; says nothing of its contents.
 #[derive(Debug)]
 pub(super) enum Misfit {
-    /// The document is no JSON, or cannot be read whatever the types are.
+    /// The document is not JSON, or cannot be read whatever the types are.
     Document(String),
-    /// A value is none of its type.
+    /// A value is not of its type.
     Value {
         /// The members that lead to it, the innermost first.
         path: Vec<String>,
@@ -49,7 +49,7 @@ impl Misfit {
         Self::Document(text.into())
     }
 
-    /// Makes the misfit of a document that is no JSON.
+    /// Makes the misfit of a document that is not JSON.
     pub(super) fn syntax(jiter: &Jiter<'_>, error: &JiterError) -> Self {
         let position = jiter.error_position(error.index);
         Self::document(format!("the document is no JSON: {} at {position}", error.error_type))
@@ -148,7 +148,7 @@ fn null(column: &Column) -> Misfit {
     Misfit::value(column, "is declared as not null, and the document has none")
 }
 
-/// Returns why a value that begins with `peek` is none of the type.
+/// Returns why a value that begins with `peek` is not of the type.
 fn other(jiter: &mut Jiter<'_>, peek: Peek, column: &Column) -> Misfit {
     let found = match peek {
         Peek::True | Peek::False => "a boolean",

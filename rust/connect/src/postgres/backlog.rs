@@ -58,7 +58,7 @@ pub(crate) struct Backlog {
     most: Most,
     /// The channels that have rows or queries.
     lines: HashMap<Option<Key>, Line>,
-    /// Those that have rows and may have another query, each once, by whose turn it is.
+    /// Channels that have rows and may have another query, each once, in their turn.
     ready: VecDeque<Option<Key>>,
 }
 
@@ -92,7 +92,7 @@ impl Backlog {
         !self.ready.is_empty()
     }
 
-    /// Adds the rows of a burst, but for those that are returned: no query is sent for them.
+    /// Adds the rows of a burst, except those that it returns: they need no query.
     pub(crate) fn add(&mut self, calls: &Calls) -> Result<Unasked, TaskError> {
         let mut unasked = Unasked::default();
         let mut attempts = Vec::with_capacity(calls.calls.len());
@@ -208,8 +208,8 @@ impl Backlog {
 
     /// Removes the rows of a query, of the channel whose turn it is; `None` if no query may be sent.
     ///
-    /// `free` connections are left for this query and for those after it: the rows that wait are
-    /// spread over them, but for those that other channels get.
+    /// `free` connections are left for this query and for those after it. The rows that wait are
+    /// spread over them, except connections that other channels get.
     pub(crate) fn take(&mut self, free: usize) -> Option<Result<Batch, TaskError>> {
         let ready = self.ready.len();
         let channel = self.ready.pop_front()?;

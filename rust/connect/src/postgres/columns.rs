@@ -49,7 +49,7 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// Makes the columns of `schema`, of which the `n`th is sent as `forms[n]`.
+    /// Makes the columns of `schema`; the `n`th is sent as `forms[n]`.
     pub(crate) fn new(schema: &SchemaRef, forms: &[Form], rows: usize) -> Self {
         let columns = schema.fields().iter().zip(forms);
         let columns = columns.map(|(field, form)| Column::new(field, *form, rows)).collect();

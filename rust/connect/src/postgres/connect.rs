@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Opens a connection to the first host of several that is what the address asks for.
 //!
-//! Each host has its own time, and so has each address of it that accepts and then says nothing. A host
-//! that could not be reached a moment ago is tried behind the others.
+//! Each host has its own time. Each address of it that accepts and then says nothing has one, too.
+//! A host that could not be reached a moment ago is tried behind the others.
 
 use std::collections::HashMap;
 use std::error::Error;

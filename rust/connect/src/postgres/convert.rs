@@ -20,7 +20,7 @@ use crate::postgres::literals::array_literals;
 use crate::postgres::types::{Wire, base, is_text};
 use crate::template::Cells;
 
-/// How a column is sent in the place of a placeholder.
+/// How a column is sent instead of a placeholder.
 #[derive(Clone, Debug)]
 pub(crate) struct Argument {
     /// The column.
@@ -180,7 +180,7 @@ fn wire(from: &DataType, of: &Type) -> Option<Wire> {
     is_sent.then_some(wire)
 }
 
-/// Tells whether a value that is no text may be the same value of another type.
+/// Tells whether a value that is not a text may be the same value of another type.
 fn is_exact(from: &DataType, of: &Type, wire: Wire) -> bool {
     let is_number = from.is_integer() || from.is_floating() || from.is_decimal();
     match wire {

@@ -16,7 +16,7 @@ const PARAMETERS: &str = "parameters";
 
 /// Returns the columns of the statement of `config`.
 ///
-/// The metadata `parameters` has the numbers by which the server knows the types of `$1`, `$2`, ..
+/// The metadata `parameters` has the numbers that the server gives to the types of `$1`, `$2`, ..
 ///
 /// # Errors
 ///

@@ -16,7 +16,7 @@ use arrow::util::display::FormatOptions;
 /// What does not fit becomes null.
 const CAST: CastOptions<'static> = CastOptions { safe: true, format_options: FormatOptions::new() };
 
-/// Casts a column; null where it is, and where the value is none of the type.
+/// Casts a column; null where it is, and where the value does not fit the type.
 ///
 /// A decimal is a floating number if that is written with the same digits.
 pub(super) fn cast(column: &ArrayRef, to: &DataType) -> Result<ArrayRef, ArrowError> {

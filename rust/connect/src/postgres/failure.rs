@@ -56,7 +56,7 @@ enum Class {
     Statement,
     /// Nothing, and no row is at fault: columns have types that do not go together.
     Types,
-    /// The rows of a batch may fare differently one by one.
+    /// The rows of a batch may fare differently if each is sent alone.
     Row,
     /// A row took too long: the rows of a batch may fare differently, and so may another attempt.
     Slow,
@@ -187,7 +187,7 @@ impl Failure {
         matches!(self.class, Class::Stale | Class::StaleAnswer)
     }
 
-    /// Returns whether the statement is to be planned and sent again, which `reads` or not.
+    /// Returns whether to plan and send the statement again, which `reads` or not.
     pub(crate) fn is_to_be_planned_again(&self, reads: bool) -> bool {
         self.class == Class::Stale || reads && self.class == Class::StaleAnswer
     }
@@ -217,7 +217,7 @@ impl Failure {
         matches!(self.class, Class::Unsent | Class::Transient)
     }
 
-    /// Returns whether the rows of a batch may fare differently one by one.
+    /// Returns whether the rows of a batch may fare differently if each is sent alone.
     pub(crate) fn is_of_rows(&self) -> bool {
         matches!(self.class, Class::Row | Class::Slow)
     }
@@ -319,7 +319,7 @@ fn is_of_pooler(code: &str, said: &str) -> bool {
     }
 }
 
-/// Sorts by the SQLSTATE, of which the first two characters are the class.
+/// Sorts by the SQLSTATE; its first two characters are the class.
 fn classify(code: &str, said: &str, routine: Option<&str>) -> Class {
     match code {
         // What a plan of a changed table gives; anything else with that code is not supported.

@@ -50,7 +50,7 @@ pub(crate) struct Outcome {
 }
 
 impl FoundRows {
-    /// Makes the outcome of `calls` calls of which nothing is known.
+    /// Makes the outcome of `calls` calls; nothing is known about them yet.
     pub(crate) fn new(schema: &SchemaRef, forms: &[Form], calls: usize, how: How) -> Self {
         Self {
             rows: Rows::new(schema, forms, calls),
@@ -79,7 +79,7 @@ impl FoundRows {
         self.is_in_order.then_some(self.last)
     }
 
-    /// Forgets the calls behind the first `calls`, of which nothing is known yet.
+    /// Forgets the calls behind the first `calls`; nothing is known about them yet.
     pub(crate) fn truncate(&mut self, calls: usize) {
         self.counts.truncate(calls);
     }

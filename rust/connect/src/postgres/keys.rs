@@ -23,7 +23,7 @@ impl Keys {
         self.attempts.len()
     }
 
-    /// Returns the bytes of the arguments of `length` calls, the first of which is number `from`.
+    /// Returns the bytes of the arguments of `length` calls, beginning with number `from`.
     pub(crate) fn bytes(&self, from: usize, length: usize) -> usize {
         self.arguments.iter().map(|it| bytes_of_values(it.as_ref(), from, length)).sum()
     }
@@ -48,7 +48,7 @@ impl Keys {
         Ok(Self { attempts, arguments })
     }
 
-    /// Returns `length` calls, the first of which is number `from`.
+    /// Returns `length` calls, beginning with number `from`.
     pub(crate) fn slice(&self, from: usize, length: usize) -> Self {
         Self {
             attempts: self.attempts[from..from + length].to_vec(),
@@ -56,7 +56,7 @@ impl Keys {
         }
     }
 
-    /// Returns the calls of all `parts`, each of which has `columns` arguments.
+    /// Returns the calls of all `parts`; each part has `columns` arguments.
     pub(crate) fn concat(parts: &[Self], columns: usize) -> Result<Self, TaskError> {
         if let [only] = parts {
             return Ok(only.clone());

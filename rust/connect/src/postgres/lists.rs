@@ -124,7 +124,7 @@ impl<E: Elements> ListValues<E> {
     }
 }
 
-/// Makes lists of which the `bad` ones are null, and leave no element behind.
+/// Makes lists; the `bad` ones are null, and leave no element behind.
 fn without(
     bad: &[(usize, String)],
     element: &FieldRef,

@@ -56,7 +56,7 @@ pub(super) fn array_literals(
     Ok(Arc::new(texts.finish()))
 }
 
-/// The elements of all lists, as they are sent one by one or as their texts.
+/// The elements of all lists, sent singly or as their texts.
 struct Elements {
     wire: Wire,
     values: ArrayRef,

@@ -23,7 +23,7 @@ pub(super) struct Numeric<'a> {
 }
 
 impl<'a> Numeric<'a> {
-    /// Reads a value; `None` if it is none.
+    /// Reads a value; `None` if it is not valid.
     pub(super) fn read(bytes: &'a [u8]) -> Option<Self> {
         let (head, digits) = bytes.split_first_chunk::<8>()?;
         let [count, count_, weight, weight_, sign, sign_, _, _] = *head;
@@ -33,8 +33,8 @@ impl<'a> Numeric<'a> {
         (digits.len() == 2 * count).then_some(Self { sign, weight, digits })
     }
 
-    /// Returns the number times ten to the power of `scale`; `None` if that is no whole number of
-    /// at most `precision` digits.
+    /// Returns the number times ten to the power of `scale`; `None` if that is not a whole number
+    /// of at most `precision` digits.
     pub(super) fn to_decimal(self, precision: u8, scale: i8) -> Option<i128> {
         if !matches!(self.sign, 0 | NEGATIVE) {
             return None;

@@ -36,7 +36,7 @@ pub(crate) struct Output {
     pub(crate) is_plain: bool,
 }
 
-/// What is asked for in the place of a column.
+/// What the query asks for instead of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ask {
     Plain,

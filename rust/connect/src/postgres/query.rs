@@ -90,15 +90,15 @@ enum Batched {
     },
 }
 
-/// What became of rows that were asked for one by one.
+/// What happened to rows that were asked for singly.
 struct Ran {
     /// The failure of one of them.
     failed: Option<Failure>,
-    /// Which of them were not answered, and are to be asked for again.
+    /// Which of them were not answered; ask for them again.
     again: Vec<bool>,
 }
 
-/// Looks some rows up and replies to all of their calls, whatever happens, but for those that nobody
+/// Looks some rows up and replies to all of their calls, whatever happens, except those that nobody
 /// waits for any more.
 pub(crate) async fn answer(lookup: Arc<Lookup>, keys: Keys, wanted: Arc<AwaitedCalls>) {
     if let Err(error) = lookup.answer(keys, &wanted).await {
@@ -151,7 +151,7 @@ impl Lookup {
         Ok(())
     }
 
-    /// Answers rows of which too many are at fault to be looked for in queries for several.
+    /// Answers rows if too many of them are at fault to find them with queries for several.
     async fn answer_rest(
         &self,
         parts: impl Iterator<Item = Keys>,
@@ -373,8 +373,8 @@ impl Lookup {
         }
     }
 
-    /// Sends the statement for each row, without waiting for answers in between, and replies, but for
-    /// rows that are to be asked for again, unless this `is_last`.
+    /// Sends the statement for each row, without waiting for answers in between, and replies. It
+    /// leaves out rows to ask for again, unless this `is_last`.
     async fn run_single(
         &self,
         session: &Lease,

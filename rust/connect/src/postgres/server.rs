@@ -178,7 +178,7 @@ impl ServerConfig {
         (text != "begin").then_some(text)
     }
 
-    /// Returns what a statement may take; rounded up, because 0 is no limit.
+    /// Returns what a statement may take; rounded up, because 0 means no limit.
     fn statement_milliseconds(&self) -> Option<u64> {
         let limit = Duration::try_from_secs_f64(self.statement_seconds?).ok()?;
         u64::try_from(limit.as_nanos().div_ceil(1_000_000)).ok()

@@ -184,7 +184,7 @@ impl Session {
     ///
     /// # Cancel safety
     ///
-    /// A query that was sent runs to its end, and so does its transaction.
+    /// A query that was sent runs to its end, with its transaction.
     pub(crate) async fn send<'a>(
         &'a self,
         rules: &'a Rules,

@@ -51,7 +51,7 @@ const REDIRECTIONS: [&str; 2] = ["ASK", "MOVED"];
 /// Those of them that say that the server has too much to do, or is not ready yet.
 const OVERLOADED: [&str; 4] = ["BUSY", "LOADING", "MASTERDOWN", "OOM"];
 
-/// Whether a server that answers with `words` is to be left for the one that its name leads to now.
+/// Whether to leave a server that answers with `words` for the one that its name leads to now.
 #[cold]
 pub(super) fn is_of_no_primary(words: &[u8]) -> bool {
     OF_NO_PRIMARY.iter().any(|it| words.starts_with(it))
@@ -75,8 +75,8 @@ fn advice(code: &str) -> &'static str {
     }
 }
 
-/// Returns the failure that a reply is, if it is one; of a server that is none of a cluster, unless
-/// `is_cluster`.
+/// Returns the failure that a reply is, if it is one. The server does not belong to a cluster,
+/// unless `is_cluster`.
 #[inline]
 pub(super) fn of(reply: Reply<'_>, is_cluster: bool) -> Option<Failure> {
     match reply {

@@ -5,7 +5,7 @@ use super::failure::Failure;
 use super::resp::{Garbage, Reply};
 use super::scanner::Scanner;
 
-/// Commands, and what becomes of the replies.
+/// Commands, and what happens to the replies.
 pub(super) struct Job {
     /// The packed commands.
     pub(super) bytes: Vec<u8>,
@@ -15,7 +15,7 @@ pub(super) struct Job {
 
 /// Replies that were taken.
 pub(super) struct Taken {
-    /// The bytes that they were in, and those of which it is known that they are a part of one.
+    /// The bytes that they were in, and those known to be a part of one.
     pub(super) bytes: usize,
     /// Whether the last one is among them.
     pub(super) is_done: bool,
@@ -57,7 +57,7 @@ pub(super) trait Awaiting: Send {
     ///
     /// # Errors
     ///
-    /// The bytes are no reply.
+    /// The bytes are not a reply.
     fn take_all(&mut self, scanner: &mut Scanner, unread: &[u8]) -> Result<Taken, Garbage> {
         let mut bytes = 0;
         loop {

@@ -230,7 +230,8 @@ struct Connection {
     scanner: Scanner,
     /// Whose replies did not all come, oldest first.
     jobs: VecDeque<Sent>,
-    /// Whether the server ever answered what is no error: one that is full says so and hangs up.
+    /// Whether the server ever answered with something else than an error: one that is full says so
+    /// and hangs up.
     was_good: bool,
     /// Whether no further job is taken, because the server is not the primary any more.
     is_left: bool,

@@ -35,7 +35,7 @@ impl MapColumn {
     ///
     /// # Errors
     ///
-    /// The type is no map from text or bytes to something that may be null.
+    /// The type is not a map from text or bytes to something that may be null.
     pub(super) fn new(field: &FieldRef, rows: usize) -> Result<Self, StartError> {
         let refuse = || {
             StartError::option(format!(
@@ -63,7 +63,7 @@ impl MapColumn {
         })
     }
 
-    /// Appends a map; says what is wrong with the elements, and appends nothing, if they are none.
+    /// Appends a map; if its elements are not valid, says why and appends nothing.
     pub(super) fn push(&mut self, elements: Elements<'_>) -> Result<(), &'static str> {
         if !elements.len().is_multiple_of(2) {
             return Err("an array of names without values");

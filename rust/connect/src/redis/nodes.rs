@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The node of a cluster as the channel of a row.
 //!
-//! Its number is the channel, so that whoever sends the row finds the node in
-//! it. A row keeps the channel that it had when its batch came, wherever
-//! redirections send it.
+//! Its number is the channel, so that the sender of the row finds the node in it. A row keeps the
+//! channel that it had when its batch came, wherever redirections send it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,7 +23,7 @@ use super::slots::slot_of;
 /// Finds the node that has the key of each row.
 pub(super) struct Nodes {
     router: Arc<Router>,
-    /// The key, or several of which the first without a null counts.
+    /// The key, or several; the first without a null counts.
     keys: Vec<BoundTemplate>,
 }
 

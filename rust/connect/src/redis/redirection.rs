@@ -14,7 +14,7 @@ pub(crate) struct Redirection<'a> {
 }
 
 impl<'a> Redirection<'a> {
-    /// Reads the words of an error; `None` if they are no redirection.
+    /// Reads the words of an error; `None` if they are not a redirection.
     pub(crate) fn parse(words: &'a [u8]) -> Option<Self> {
         let mut words = std::str::from_utf8(words).ok()?.split(' ');
         let is_asking = match words.next()? {

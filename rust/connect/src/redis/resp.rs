@@ -33,7 +33,7 @@ pub(crate) struct Array<'a> {
     body: &'a [u8],
 }
 
-/// The bytes are no reply: the connection cannot go on.
+/// The bytes are not a reply: the connection cannot go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Garbage;
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which server a command goes to: the only one, or a node of a cluster that has its key.
 //!
-//! A cluster is asked for its nodes at the start of each task, whenever a redirection shows
-//! that they changed, and when one is lost, but not again at once. What redirections tell
-//! is believed at once. A node that is lost loses its slots, so that another one is asked
-//! for them; a replica that is lost rests, and its primary is asked meanwhile. A
-//! node that the cluster does not have any more is forgotten, but for its number.
+//! A cluster is asked for its nodes at the start of each task, whenever a redirection shows that
+//! they changed, and when one is lost, but not again at once. What redirections tell is believed at
+//! once. A node that is lost loses its slots, so that another one is asked for them; a replica that
+//! is lost rests, and its primary is asked meanwhile. A node that the cluster does not have any
+//! more is forgotten, except its number.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -107,7 +107,7 @@ impl Router {
         self.target.renew(server);
     }
 
-    /// Asks for the nodes of a cluster, of which some may have come or gone.
+    /// Asks for the nodes of a cluster; some may have come or gone.
     pub(super) fn refresh(&self) {
         if self.is_cluster() {
             self.ask_for_nodes(self.guide());

@@ -36,7 +36,7 @@ pub(super) struct Server {
     #[serde(default)]
     pub(super) any_host: bool,
     pub(super) connections: usize,
-    /// Whether there are several nodes, of which the URL names one.
+    /// Whether there are several nodes; the URL names one of them.
     pub(super) cluster: bool,
     pub(super) read_from: ReadFrom,
     pub(super) connect_timeout: f64,

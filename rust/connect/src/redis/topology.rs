@@ -22,12 +22,12 @@ pub(crate) struct Shard {
     pub(crate) addresses: Vec<String>,
 }
 
-/// Whoever asks which nodes there are.
+/// The part that asks which nodes there are.
 pub(super) trait Learner: Send + Sync {
     /// Learns it from the node `asked`.
     fn learn(&self, shards: &[Shard], asked: usize);
 
-    /// Is told that the question is not under way any more, whatever became of it.
+    /// Notes that the question is not under way any more, whatever its outcome.
     fn was_answered(&self);
 }
 
@@ -46,7 +46,7 @@ impl TopologyAnswer {
 }
 
 impl Awaiting for TopologyAnswer {
-    /// Takes the answer; from what is none, nothing is learnt.
+    /// Takes the answer; learns nothing from an invalid one.
     fn take(&mut self, reply: Reply<'_>, _bytes: usize) -> bool {
         if let Some(learner) = self.learner.upgrade() {
             if let Some(shards) = shards(reply) {
@@ -67,7 +67,7 @@ impl Awaiting for TopologyAnswer {
 }
 
 impl Drop for TopologyAnswer {
-    /// Allows the next question, whatever became of this one.
+    /// Allows the next question, whatever the outcome of this one.
     fn drop(&mut self) {
         if let Some(learner) = self.learner.upgrade() {
             learner.was_answered();

@@ -13,7 +13,7 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
-    /// Reads `count` units of which a second has `per_second`.
+    /// Reads `count` units; a second has `per_second` of them.
     #[inline]
     pub(crate) fn new(count: i64, per_second: i64) -> Self {
         let nanos = count.rem_euclid(per_second) * (1_000_000_000 / per_second);

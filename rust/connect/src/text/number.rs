@@ -46,7 +46,7 @@ pub(crate) fn integer(text: &[u8]) -> Option<i64> {
     lexical_core::parse(&text[inner(text, is_blank)]).ok()
 }
 
-/// Reads a number as Java does, and the names of those that are none as Spark does.
+/// Reads a number as Java does, and names such as `NaN` as Spark does.
 pub(crate) fn float<T: std::str::FromStr + From<f32>>(text: &str) -> Option<T> {
     let text = trim_java(text);
     let digits = match text.as_bytes() {
@@ -70,7 +70,7 @@ pub(crate) fn float<T: std::str::FromStr + From<f32>>(text: &str) -> Option<T> {
 
 /// Reads a decimal as its digits without the point, rounded half up to `scale`.
 ///
-/// `None` if it has more digits than `precision`, or is no number.
+/// `None` if it has more digits than `precision`, or is not a number.
 pub(crate) fn decimal(text: &str, precision: u8, scale: i8) -> Option<i128> {
     plain_decimal(trim_java(text), precision, scale)
 }

@@ -4,7 +4,7 @@
 use super::{date_time, interval};
 use crate::column::Values;
 
-/// Appends a text to times of any type; `None` if it does not parse, or the values are no times.
+/// Appends a text to times of any type; `None` if it does not parse, or the values are not times.
 ///
 /// A zone behind a time that has none is dropped, as a cast does, or refused, as `from_json` does.
 pub(crate) fn push_time(values: &mut Values, text: &str, drops_zone: bool) -> Option<()> {

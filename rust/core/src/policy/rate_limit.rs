@@ -43,8 +43,8 @@ enum Permits {
     Shared(Booking),
 }
 
-/// How long a turn that has come may wait for its call. Whoever waits for something else, such as its
-/// next record, would call beside those whose turn it is by then.
+/// How long a turn that has come may wait for its call. A task that waits for something else, such as
+/// its next record, would call beside those whose turn it is by then.
 const LATEST: Duration = Duration::from_millis(100);
 
 /// Permits of others that are asked for one call ahead, since their turn comes later.
@@ -58,7 +58,7 @@ struct Booking {
 }
 
 impl Booking {
-    /// Reserves what the next call costs, anew if its turn is long over.
+    /// Reserves what the next call costs, again if its turn is long over.
     fn book(&mut self, cost: u64, now: ProcessingTime) {
         let is_known = |it: Option<(u64, ProcessingTime)>, until: Duration| {
             it.is_some_and(|(known, at)| known == cost && now < at + until)

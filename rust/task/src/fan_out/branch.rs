@@ -41,7 +41,7 @@ impl Branch {
         }
     }
 
-    /// Holds what was put out, but for the slots; returns its handle.
+    /// Holds what was put out, except the slots; returns its handle.
     pub(super) fn hold(&mut self, output: &RecordBatch) -> Result<u32, ArrowError> {
         let kept = self.results + usize::from(self.on_error == OnError::Capture);
         let columns = output.project(&(0..kept).collect::<Vec<_>>())?;

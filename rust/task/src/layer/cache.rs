@@ -125,7 +125,7 @@ impl CacheSettings {
 }
 
 impl CachedFunction {
-    /// Answers what is known, and returns the calls that have to be made.
+    /// Answers what is known, and returns the calls that must be made.
     fn look_up(&self, calls: Calls) -> Result<Calls, ArrowError> {
         let caller = &self.caller;
         let keys = self.keys.encode(&calls)?;

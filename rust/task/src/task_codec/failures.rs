@@ -32,7 +32,7 @@ impl TaskCodec {
         TimedOut { limit, after, attempts, not_repeated, last }
     }
 
-    /// Whether a record with such a failure was not called, see `row_check`.
+    /// Whether a record with this kind of failure was not called, see `row_check`.
     pub(super) fn is_uncalled(&self, kind: ErrorKind) -> bool {
         match kind {
             ErrorKind::CostInvalid => true,

@@ -183,7 +183,7 @@ impl BatchEngine {
         self.request(self.next);
     }
 
-    /// Makes the request of the rows that are to be asked for.
+    /// Makes the request for its rows.
     fn request(&mut self, id: RequestId) {
         let Some(sent) = self.sent.get_mut(&id) else { return };
         if let Some(first) = sent.items.first() {
@@ -237,7 +237,7 @@ impl BatchEngine {
         self.waiting.ended(line, Instant::now());
     }
 
-    /// Forgets rows, and ends the requests of which none is left.
+    /// Forgets rows, and ends the requests that have none left.
     fn cancel(&mut self, cancelled: &[AttemptId]) {
         self.waiting.remove(cancelled);
         let mut left = Vec::new();

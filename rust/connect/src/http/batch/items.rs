@@ -278,7 +278,7 @@ impl ItemReader {
     }
 }
 
-/// Whether what stands in the place of an error is one.
+/// Whether the text at the place of an error is one.
 fn is_error(text: &str) -> bool {
     !matches!(text.trim(), "" | "false" | "[]" | "{}" | "0")
 }

@@ -24,7 +24,7 @@ pub(crate) struct Most {
     pub(crate) requests: usize,
     /// How long an item waits for others.
     pub(crate) linger: Duration,
-    /// Whether the items of a request have names of which no two are equal.
+    /// Whether the items of a request have names, all different.
     pub(crate) are_named: bool,
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct BatchTemplates {
     item: Vec<BoundBody>,
     /// What stands around the array; none for lines.
     around: Option<BoundBody>,
-    /// The columns beside the items, by which requests differ.
+    /// The columns beside the items that make requests differ.
     of_head: Vec<usize>,
     id: Option<BoundTemplate>,
     key: Option<IdempotencyKey>,
@@ -123,7 +123,7 @@ pub(super) struct ItemRows<'a> {
     around: Option<BodyRows<'a>>,
     id: Option<TemplateRows<'a>>,
     key: Option<TemplateRows<'a>>,
-    /// What was written, of which items share the memory.
+    /// What was written; items share its memory.
     texts: BytesMut,
     /// Kept for its memory.
     text: Vec<u8>,

@@ -12,7 +12,7 @@ use sparkawait_core::queue::{OrderedStreamElementQueue, StreamElementQueue};
 use super::*;
 use crate::reply_budget::ReplyBudget;
 
-/// Reads arrays of numbers, and a header, of which a reply has at most `bytes`.
+/// Reads arrays of numbers, and a header; a reply has at most `bytes` of it.
 fn columns(bytes: usize) -> ResponseColumns {
     let schema = Arc::new(Schema::new(vec![
         Field::new("n", DataType::Int64, true),
@@ -48,7 +48,7 @@ fn replies(columns: &ResponseColumns, ended: Vec<(AttemptId, Outcome)>) -> Vec<R
     groups
 }
 
-/// The rows of each call of a reply, all of which have the header.
+/// The rows of each call of a reply; all have the header.
 fn counts(group: &ReplyGroup) -> Vec<u32> {
     let Some(results) = &group.results else { return Vec::new() };
     let tags = results.rows.column(1).as_string::<i32>();

@@ -21,7 +21,7 @@ enum Says {
     Always(usize),
 }
 
-/// What came of the rows.
+/// What happened to the rows.
 #[derive(Debug, Default)]
 struct Outcome {
     answered: BTreeSet<usize>,

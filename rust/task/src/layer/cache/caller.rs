@@ -74,7 +74,7 @@ impl Caller {
         }
     }
 
-    /// Says that no flight is to be handed over to this task any more.
+    /// Says that this task takes over no more flights.
     pub(super) fn leave(&self) {
         self.has_left.store(true, Ordering::Release);
     }

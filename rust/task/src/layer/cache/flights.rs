@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The calls that are being made, and who waits for each.
 //!
-//! Invariant: each flight has exactly one leader, of which one call is in flight or two: the
-//! second one stands beside the first. An attempt leads at most one flight, or waits for at most one.
+//! Invariant: each flight has exactly one leader, with one call in flight or two: the second one
+//! stands beside the first. An attempt leads at most one flight, or waits for at most one.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;

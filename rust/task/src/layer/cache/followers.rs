@@ -14,7 +14,7 @@ use super::caller::Caller;
 use super::flights::Waiter;
 use crate::function::{FailedCall, GROUP_BYTES, Known, ReplyGroup, ResultGroup};
 
-/// The results of one flight: its rows, what else is to be said of them, and who waited.
+/// The results of one flight: its rows, what else there is to say about them, and who waited.
 pub(super) type Landed = (std::ops::Range<u32>, bool, bool, Vec<Waiter>);
 
 /// Replies to the calls that waited, by task.
@@ -28,7 +28,7 @@ struct Follower {
     reply: ReplyGroup,
     /// The rows of `reply`, as positions in the batch that they are taken from.
     positions: Vec<u32>,
-    /// Of these rows.
+    /// The bytes of these rows.
     bytes: usize,
 }
 

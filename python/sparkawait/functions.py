@@ -23,7 +23,7 @@ from sparkawait.exceptions import ElementTimeoutError, ErrorKind
 from sparkawait.function_context import FunctionContext
 from sparkawait.function_with_options import FunctionWithOptions, TakesOptions
 from sparkawait.native_function import NativeFunction
-from sparkawait.types import SchemaLike, to_schema
+from sparkawait.types import SchemaLike, is_function, to_schema
 
 __all__ = [
     "AsyncFunction",
@@ -243,7 +243,7 @@ def async_function(
         ... async def tripled(row) -> int:
         ...     return 3 * row.x
     """
-    if callable(schema):
+    if is_function(schema):
         return declared(schema)
 
     def decorate(function: Callable[..., Any]) -> _Declared:
@@ -309,7 +309,7 @@ def blocking(
         integer(threads, "threads", 1, _MOST_THREADS)
 
     def decorate(function: Callable[..., Any]) -> _Declared:
-        columns = None if callable(schema) else schema
+        columns = None if is_function(schema) else schema
         made = declared(function, columns, batch, idempotent=idempotent)
         if is_async(made.function):
             refuse(
@@ -320,7 +320,7 @@ def blocking(
         made.threads = threads if threads is not None else made.threads
         return made
 
-    return decorate(schema) if callable(schema) else decorate
+    return decorate(schema) if is_function(schema) else decorate
 
 
 _MOST_THREADS = 4096

@@ -17,6 +17,7 @@ from sparkawait.function_with_options import OfColumns, TakesOptions
 
 if TYPE_CHECKING:
     from sparkawait._core import Native
+    from sparkawait._plan.models import Model
     from sparkawait.batch import Batch
 
 __all__ = ["NativeFunction", "check_native"]
@@ -31,6 +32,8 @@ class NativeFunction(OfColumns, TakesOptions):
     """
 
     result_schema: pa.Schema
+    rules: Model | None = None
+    """The class that its rows have to be instances of, if it has rules beside its types."""
     input_columns: tuple[str, ...] = ()
     idempotent_by: str | None = None
     """What makes a call that is made twice do no more than one, if anything does."""

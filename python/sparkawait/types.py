@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 
 import pyarrow as pa
 
@@ -28,7 +28,11 @@ from sparkawait._plan.ddl import (
     parse_element,
     parse_schema,
 )
+from sparkawait._plan.return_types import RowClass, names_columns
 from sparkawait.exceptions import ConfigurationError, ErrorKind
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
 
 __all__ = [
     "COLLATION",
@@ -58,9 +62,10 @@ class ArrowSchema(Protocol):
 Output: TypeAlias = Literal["append", "replace"]
 """Whether the columns of the input stay beside those that a function returns."""
 
-SchemaLike: TypeAlias = str | pa.Schema | SparkType | ArrowSchema
+SchemaLike: TypeAlias = str | pa.Schema | SparkType | ArrowSchema | type[Any]
 """A DDL string such as ``"name string, tier int not null"``, a `pyarrow.Schema`, a PySpark
-``StructType``, or any other object with ``__arrow_c_schema__``."""
+``StructType``, a class whose fields are columns (a model of pydantic, a dataclass, a TypedDict, a
+NamedTuple, a class of attrs), or any other object with ``__arrow_c_schema__``."""
 
 ReturnsLike: TypeAlias = SchemaLike | pa.DataType
 """What a column function returns: columns, or a type alone."""
@@ -71,7 +76,7 @@ def to_schema(value: object, name: str = "schema") -> pa.Schema:
 
     Args:
         value: A DDL string such as ``"temp double, wind double"``, a `pyarrow.Schema`, any object
-            with ``__arrow_c_schema__``, or a PySpark ``StructType``.
+            with ``__arrow_c_schema__``, a PySpark ``StructType``, or a class of rows.
         name: The argument it was given for, used in messages.
 
     Raises:
@@ -90,6 +95,11 @@ def to_schema(value: object, name: str = "schema") -> pa.Schema:
         msg = f"`{name}` has column `{twice}` twice"
         raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID)
     return schema
+
+
+def is_function(value: object) -> TypeIs[Callable[..., Any]]:
+    """Tells what is called from what it returns, which may be a class whose fields are columns."""
+    return callable(value) and not names_columns(value)
 
 
 def to_result(value: object, name: str = "schema") -> pa.Schema | pa.Field:
@@ -181,6 +191,8 @@ def _convert(value: object, name: str) -> pa.Schema:
     json_value = cast("Callable[[], object] | None", getattr(value, "jsonValue", None))
     if callable(json_value) and not isinstance(value, type):
         return _struct_of_json(json_value(), name)
+    if names_columns(value):
+        return RowClass(cast("type[Any]", value), name).schema
     if hasattr(value, "__arrow_c_schema__"):
         try:
             return pa.schema(cast("Any", value))
@@ -188,8 +200,8 @@ def _convert(value: object, name: str) -> pa.Schema:
             msg = f"`{name}` is not a schema: {error}"
             raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID) from error
     msg = (
-        f"`{name}` must be a DDL string, a pyarrow.Schema or a StructType,"
-        f" got `{type(value).__name__}`"
+        f"`{name}` must be a DDL string, a pyarrow.Schema, a StructType or a class whose fields are"
+        f" columns, got `{type(value).__name__}`"
     )
     raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID)
 

@@ -24,6 +24,7 @@ from sparkawait._quantities import Bytes
 from sparkawait.capture import Capture, kept_of
 from sparkawait.exceptions import ErrorKind
 from sparkawait.function_with_options import FunctionWithOptions
+from sparkawait.native_function import NativeFunction
 from sparkawait.wait_options import OPTIONS, WaitOptions
 
 
@@ -55,7 +56,13 @@ class Chain:
         Args:
             plan: The call that the operator makes.
             schema: What it gets, if that is cast.
+
+        Raises:
+            ConfigurationError: If the one before it has rules for its rows.
         """
+        check_no_rules(
+            self.plans[-1], "chain=True", "leave it out: the next call gets what is left"
+        )
         taken = {other.function_name for other in self.operators}
         name = numbered(plan.function_name, taken)
         branches = [replace(it, name=numbered(it.function_name, taken)) for it in plan.branches]
@@ -234,6 +241,21 @@ def side_by_side(
     if options.carry_over is not None:
         check_carries_one(plan)
     return plan
+
+
+def check_no_rules(plan: Plan, option: str, way_out: str) -> None:
+    """Checks that no rules are for rows that do not leave the task as they were made.
+
+    Raises:
+        ConfigurationError: If there are.
+    """
+    for it in plan.operators:
+        if isinstance(it.function, NativeFunction) and it.function.rules is not None:
+            kind = it.function.rules.kind.__name__
+            refuse(
+                f"`{option}` does not go with the rules of `{kind}`, which are for rows of"
+                f" `{it.function_name}` that leave the task; {way_out}"
+            )
 
 
 def check_carries_one(plan: Plan) -> None:

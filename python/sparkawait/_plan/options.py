@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from sparkawait._plan.callables import describe, is_async, misfit_of
 from sparkawait._plan.capacity import asked_calls, batch_of, bounds, threads_of
-from sparkawait._plan.chain import side_by_side
+from sparkawait._plan.chain import check_no_rules, side_by_side
 from sparkawait._plan.checks import shown
 from sparkawait._plan.function_checks import (
     check_picklable,
@@ -143,6 +143,8 @@ def resolve_unpickled(
         credits=shares,
     )
     plan.check_names()
+    if checked.carry_over is not None:
+        check_no_rules(plan, "carry_over", "give the columns as a text, and check what comes out")
     _check_on_timeout(plan)
     for limit in checked.rate_limit:
         plan.result_cost(limit)

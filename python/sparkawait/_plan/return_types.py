@@ -3,7 +3,7 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
 # pyright: reportMissingTypeArgument=false
-"""The columns that a function returns, read from its return annotation.
+"""The columns that a function returns, read from its return annotation or from a class of rows.
 
 ```text
   -> Customer              the fields of a dataclass, NamedTuple, TypedDict, model or attrs class
@@ -19,6 +19,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import sys
 import types
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
@@ -91,13 +92,49 @@ def returns_list(function: object, name: str, *, batched: bool) -> bool:
     return hint is not None and _element(hint) is not None
 
 
-class _Reader:
-    """Reads one annotation, which its messages quote."""
+def names_columns(value: object) -> bool:
+    """Tells whether `value` is a class of rows: its fields are columns."""
+    return _names_of(value) is not None
 
-    def __init__(self, name: str, annotation: object) -> None:
+
+class RowClass:
+    """A class of rows as the schema of something else than a function that makes its instances.
+
+    Attributes:
+        schema: The columns of its fields. One with a default may be null where it is read.
+        defaults: The fields that need not be given, with their defaults.
+        classes: The class, and those within.
+        notes: What ``Annotated`` says of its fields and those within.
+    """
+
+    def __init__(self, kind: type[Any], name: str) -> None:
+        """Reads the class; `name` is the argument that it was given for.
+
+        Raises:
+            ConfigurationError: If a field has no type in Spark; names it.
+        """
+        reader = _Reader(name, kind, is_read=True)
+        self.schema = reader.schema(kind)
+        self.defaults = _defaults_of(kind)
+        self.classes, self.notes = reader.classes, reader.notes
+
+
+class _Reader:
+    """Reads one annotation, or a class, which its messages quote.
+
+    Args:
+        name: What has the annotation.
+        annotation: The annotation, or the class.
+        is_read: Whether rows are read from elsewhere, so that a field may be left out.
+    """
+
+    def __init__(self, name: str, annotation: object, *, is_read: bool = False) -> None:
         self._name = name
         self._annotation = annotation
+        self._is_read = is_read
         self._open: list[type] = []
+        self.classes: list[Any] = []
+        self.notes: list[object] = []
 
     def schema(self, hint: Any) -> pa.Schema:
         element = _element(hint)
@@ -122,12 +159,31 @@ class _Reader:
         if row in self._open:
             self._refuse(row, path, "which contains itself")
         self._open.append(row)
+        self.classes.append(row)
         hints = _hints_of(row, self._name)
         fields = [self._field(one, hints.get(one, Any), path) for one in names]
         self._open.pop()
-        return fields
+        if not self._is_read:
+            return fields
+        defaults = _defaults_of(row)
+        return [self._may_be_left_out(it, defaults, path) for it in fields]
+
+    def _may_be_left_out(
+        self, field: pa.Field, defaults: Mapping[str, object], path: str
+    ) -> pa.Field:
+        """Returns a field that is null where it has to get its default."""
+        if defaults.get(field.name) is None:
+            return field.with_nullable(field.nullable or field.name in defaults)
+        where = f"{path}.{field.name}" if path else field.name
+        if path:
+            self._refuse(self._annotation, where, "whose default nobody fills in there")
+        if field.nullable:
+            why = "where a null and one that is missing are alike; leave None or its default out"
+            self._refuse(self._annotation, where, why)
+        return field.with_nullable(True)  # noqa: FBT003
 
     def _field(self, name: str, hint: Any, path: str) -> pa.Field:
+        self.notes += _notes_of(hint)
         inner, nullable = _optional(hint)
         part = self._part(inner, f"{path}.{name}" if path else name)
         return part.with_name(name).with_nullable(nullable)
@@ -164,9 +220,13 @@ class _Reader:
 
     def _refuse(self, hint: object, path: str, why: str) -> NoReturn:
         where = f" for `{path}`" if path and path != self._name.rsplit(".", 1)[-1] else ""
-        shown = _shown(hint)
-        msg = f"`{self._name}` is annotated to return `{_shown(self._annotation)}`"
-        msg += f", that is `{shown}`{where}, {why}" if where else f", {why}"
+        is_own = hint is self._annotation
+        what = "is" if self._is_read else "is annotated to return"
+        msg = f"`{self._name}` {what} `{_shown(self._annotation)}`"
+        msg += (
+            "" if is_own and not where else f", that is{f' `{_shown(hint)}`' * (not is_own)}{where}"
+        )
+        msg += f", {why}"
         raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID)
 
 
@@ -219,6 +279,46 @@ def _names_of(row: Any) -> list[str] | None:
     return list(_hints_of(row, row.__name__)) if _is_typed_dict(row) else None
 
 
+_GIVEN = object()
+"""Stands for a default that is made anew, or that is only left out."""
+
+
+def _defaults_of(row: Any) -> dict[str, object]:
+    """Returns the fields of a class that need not be given, with their defaults."""
+    row = _origin(row)
+    fields = getattr(row, "__pydantic_fields__", None) or getattr(row, "model_fields", None)
+    if isinstance(fields, Mapping):
+        found = cast("Mapping[str, Any]", fields).items()
+        return {
+            name: _GIVEN if it.default_factory is not None else it.default
+            for name, it in found
+            if hasattr(it, "is_required") and not it.is_required()
+        }
+    if dataclasses.is_dataclass(row):
+        return {
+            it.name: _GIVEN if it.default is dataclasses.MISSING else it.default
+            for it in dataclasses.fields(row)
+            if it.default is not it.default_factory
+        }
+    attributes = getattr(row, "__attrs_attrs__", None)
+    if attributes is not None:
+        nothing = sys.modules["attr"].NOTHING
+        return {it.name: it.default for it in attributes if it.default is not nothing}
+    if _is_typed_dict(row):
+        # Not told by the class itself where its annotations are texts.
+        hints = _hints_of(row, row.__name__).items()
+        marked = {name for name, hint in hints if _marked(hint) == "NotRequired"}
+        return dict.fromkeys(marked | row.__optional_keys__, cast("object", None))
+    return dict(getattr(row, "_field_defaults", {}))
+
+
+def _notes_of(hint: Any) -> list[object]:
+    """Returns what ``Annotated`` says, wherever it is in a type."""
+    own = list(get_args(hint)[1:]) if get_origin(hint) is Annotated else []
+    inner = get_args(hint) if get_origin(hint) is not Literal else ()
+    return own + [note for one in inner for note in _notes_of(one)]
+
+
 def _is_typed_dict(row: type) -> bool:
     return issubclass(row, dict) and hasattr(row, "__required_keys__")
 
@@ -235,10 +335,14 @@ def _origin(hint: Any) -> Any:
     return get_origin(hint) or hint
 
 
+def _marked(hint: Any) -> str | None:
+    """Returns the name of what a hint is marked with: `typing` has these in later versions only."""
+    return getattr(get_origin(hint), "_name", None)
+
+
 def _optional(hint: Any) -> tuple[Any, bool]:
     """Returns a type without None, and whether it had it."""
-    # By name, because `typing` has them in later versions only.
-    if getattr(get_origin(hint), "_name", None) in ("Required", "NotRequired", "ReadOnly"):
+    if _marked(hint) in ("Required", "NotRequired", "ReadOnly"):
         return _optional(get_args(hint)[0])
     if get_origin(hint) in (Union, types.UnionType):
         others = [one for one in get_args(hint) if one is not type(None)]

@@ -25,6 +25,7 @@ from sparkawait._worker.event_loop import check_may_wait
 from sparkawait._worker.feeder import Feeder, with_texts
 from sparkawait._worker.life_cycle import Functions
 from sparkawait._worker.metrics import Metrics, metrics_of_call, metrics_of_chain
+from sparkawait._worker.model_check import checks_of
 from sparkawait.capture import FailAfter
 from sparkawait.exceptions import AsyncFunctionError, add_note
 from sparkawait.function_context import FunctionContext
@@ -82,6 +83,7 @@ def run(
         )
         task = Task(**arguments)
         functions = Functions(chain, task, partition)
+        checks = checks_of(chain, functions.contexts)
         passed = chain.passed_schema(first.schema)
         metrics = _MetricsReport(chain, task.metrics, functions.contexts, on_metrics)
         finished = False
@@ -93,6 +95,8 @@ def run(
                 address_space.start(driver)
                 feeder.start(task)
                 while (batch := task.next(heartbeat)) is not None:
+                    for check in checks:
+                        batch = check(batch)
                     yield with_texts(batch, passed) if feeder.has_bytes_for_texts else batch
                     metrics.report_now_and_then()
                     # Whoever takes the next batch may be another.

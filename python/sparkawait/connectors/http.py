@@ -33,11 +33,10 @@ body: where one would have to go along the row fails.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from sparkawait._plan.checks import refuse, shown
+from sparkawait._plan.models import declared_by
 from sparkawait._plan.option import documented
 from sparkawait.connectors.http_auth import aws_sigv4, basic, bearer, oauth2
 from sparkawait.connectors.http_body import each, file, items, lines, literal
@@ -46,7 +45,7 @@ from sparkawait.connectors.http_options import HTTP_OPTIONS, HttpOptions
 from sparkawait.connectors.http_preview import preview
 from sparkawait.connectors.http_request import HttpFunction, check_options
 from sparkawait.secrets import Secret
-from sparkawait.types import SchemaLike, to_schema
+from sparkawait.types import SchemaLike
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -82,9 +81,10 @@ def get(
 
     Args:
         url: Template of the address.
-        schema: Columns of the JSON in the response: a DDL string, a `pyarrow.Schema` or a
-            ``StructType``. A column takes the member of its name, or the value at its path in
-            ``paths=``.
+        schema: Columns of the JSON in the response: a DDL string, a `pyarrow.Schema`, a
+            ``StructType``, or a class: a model of pydantic, a dataclass, a TypedDict. A column
+            takes the member of its name or alias, or the value at its path in ``paths=``. If the
+            class has rules beside its types, instances are made of the rows that leave the task.
         **options: The options of all requests.
 
     Raises:
@@ -151,9 +151,20 @@ def request(
     if not isinstance(method, str) or not method.isalpha() or not method.isascii():  # pyright: ignore[reportUnnecessaryIsInstance]
         refuse(f"`method` must be the name of an HTTP method, got {shown(method)}")
     method = method.upper()
-    checked, result_schema, columns = check_options(method, url, schema, dict(options))
-    declared: list[pa.Field[Any]] = [] if schema is None else list(to_schema(schema))
-    required = tuple(column.name for column in declared if not column.nullable)
-    function = HttpFunction(method, url, checked, result_schema, columns, required)
+    given, declared = dict(options), None
+    if schema is not None:
+        declared = declared_by(schema)
+        if declared.aliases:
+            given["paths"] = {**declared.paths, **(options.get("paths") or {})}
+    checked, result_schema, columns = check_options(method, url, declared, given)
+    function = HttpFunction(
+        method,
+        url,
+        checked,
+        result_schema,
+        columns,
+        () if declared is None else declared.required,
+        None if declared is None else declared.rules,
+    )
     function.check()
     return function

@@ -208,7 +208,9 @@ def _asking(function: HttpFunction) -> HttpFunction:
     )
     texts = [pa.field(name, pa.string()) for name, _ in asking.response_headers]
     fields = [pa.field(_BODY, pa.binary()), pa.field(_STATUS, pa.int32()), *texts]
-    return replace(function, options=asking, result_schema=pa.schema(fields), required=())
+    return replace(
+        function, options=asking, result_schema=pa.schema(fields), required=(), rules=None
+    )
 
 
 def _with_one(value: Any) -> Any:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from sparkawait import _core
 from sparkawait._plan.checks import is_unicode, refuse, shown
+from sparkawait._plan.models import Declared, Model
 from sparkawait._plan.option import checked
 from sparkawait.batch import Batch
 from sparkawait.connectors.http_auth import Auth
@@ -37,7 +38,7 @@ from sparkawait.connectors.http_options import HTTP_HINTS, HTTP_OPTIONS, require
 from sparkawait.exceptions import ErrorKind
 from sparkawait.native_function import NativeFunction, check_native
 from sparkawait.secrets import LookUp, Secret, Sources, left_out, looked_up, sources_of
-from sparkawait.types import SchemaLike, duplicate, to_schema
+from sparkawait.types import duplicate
 
 _OF_AUTH = ("Authorization", "of `auth`")
 """What ``auth=`` sends."""
@@ -80,7 +81,7 @@ class Checked:
 
 
 def check_options(
-    method: str, url: Template, schema: SchemaLike | None, options: dict[str, Any]
+    method: str, url: Template, schema: Declared | None, options: dict[str, Any]
 ) -> tuple[Checked, pa.Schema, tuple[str, ...]]:
     """Checks the options; returns them with the columns that come out and those that go in.
 
@@ -112,13 +113,13 @@ def _check_headers(values: dict[str, Any]) -> None:
         refuse("`auth` and the header `Authorization` exclude each other")
 
 
-def _result_schema(checked: Checked, schema: SchemaLike | None) -> pa.Schema:
+def _result_schema(checked: Checked, schema: Declared | None) -> pa.Schema:
     fields: list[pa.Field[Any]] = []
     if checked.returns == "json":
         if schema is None:
             msg = '`schema` is needed for JSON; give it, or returns="text", "bytes" or "nothing"'
             refuse(msg, ErrorKind.SCHEMA_MISSING)
-        fields.extend(to_schema(schema))
+        fields.extend(schema.columns)
     else:
         require(schema is None, '`schema` belongs to returns="json"')
         require(not checked.paths, '`paths` belongs to returns="json"')
@@ -227,6 +228,7 @@ class HttpFunction(NativeFunction):
     result_schema: pa.Schema = field(repr=False)
     input_columns: tuple[str, ...]
     required: tuple[str, ...] = field(default=(), repr=False)
+    rules: Model | None = field(default=None, repr=False)
 
     @property
     def name(self) -> str:

@@ -27,6 +27,7 @@ from sparkawait._plan.checks import (
     text,
     the_writes,
 )
+from sparkawait._plan.models import Model, declared_by
 from sparkawait._plan.option import (
     Option,
     anything,
@@ -52,7 +53,7 @@ from sparkawait.secrets import (
     reveal,
     sources_of,
 )
-from sparkawait.types import SchemaLike, to_schema
+from sparkawait.types import SchemaLike
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -205,6 +206,7 @@ class Lookup(NativeFunction):
     password: str | Secret | None = None
     parameters: tuple[int, ...] = ()
     """The types of the placeholders, as the server numbers them, if it was asked for them."""
+    rules: Model | None = None
     required: tuple[str, ...] = ()
     """The columns that were declared as not null: a row for which a null is found there fails,
     while a miss has nulls."""
@@ -354,10 +356,10 @@ def lookup(
     function = Lookup(dsn, statement, tuple(args), certificates=certificates, **values)
     if schema is None:
         function = function.described()
-    found: Any = to_schema(function.result_schema if schema is None else schema)
-    nullable = pa.schema([field.with_nullable(True) for field in found])  # noqa: FBT003
-    required = tuple(field.name for field in found if not field.nullable)
-    function = replace(function, result_schema=nullable, required=required)
+    found = declared_by(function.result_schema if schema is None else schema)
+    function = replace(
+        function, result_schema=found.nullable, required=found.required, rules=found.rules
+    )
     function.check()
     return function
 

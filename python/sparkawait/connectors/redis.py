@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from sparkawait._plan.checks import choice, flag, mapping, refuse, shown, text, the_writes
+from sparkawait._plan.models import declared_by
 from sparkawait._plan.option import documented
 from sparkawait.connectors.redis_function import (
     REDIS_OPTIONS,
@@ -30,7 +31,7 @@ from sparkawait.connectors.redis_function import (
     make,
 )
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.types import SchemaLike, to_schema
+from sparkawait.types import SchemaLike
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -59,11 +60,12 @@ def get(url: Url, key: str, schema: SchemaLike, **options: Unpack[RedisOptions])
         >>> get("redis://localhost", "price:{sku}", "price decimal(10,2)")
         redis.get('price:{sku}')
     """
-    result = to_schema(schema)
+    declared = declared_by(schema)
+    result = declared.columns
     if len(result.names) != 1:
         msg = f"`schema` of redis.get must have one column, got {result.names}; see redis.json"
         raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
-    return make("get", url, [("GET", "get"), (key, "key")], result, shape="row", options=options)
+    return make("get", url, [("GET", "get"), (key, "key")], declared, shape="row", options=options)
 
 
 @documented(REDIS_OPTIONS, RedisOptions)
@@ -92,7 +94,8 @@ def mget(
         >>> mget("redis://localhost", ["a:{id}", "b:{id}"], "a bigint, b string")
         redis.mget('a:{id}', 'b:{id}')
     """
-    result = to_schema(schema)
+    declared = declared_by(schema)
+    result = declared.columns
     if isinstance(keys, Mapping):
         by_name = mapping(keys, "keys", "keys by column")
         if set(by_name) != set(result.names):
@@ -105,7 +108,7 @@ def mget(
         msg = f"`keys` must have a key for each of {result.names}, got {len(keys)}"
         raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
     arguments = [("MGET", "mget"), *((key, "keys") for key in keys)]
-    return make("mget", url, arguments, result, shape="row", options=options)
+    return make("mget", url, arguments, declared, shape="row", options=options)
 
 
 @documented(REDIS_OPTIONS, RedisOptions)
@@ -138,20 +141,22 @@ def hash(  # noqa: A001 - Redis's own word for it
         >>> hash("redis://localhost", "c:{id}", "c map<string,string>", fields="all")
         redis.hash('c:{id}')
     """
-    result = to_schema(schema)
+    declared = declared_by(schema)
+    result = declared.columns
     if isinstance(fields, str):
         _check_map(fields, result)
         arguments = [("HGETALL", "hash"), (key, "key")]
-        return make("hash", url, arguments, result, shape="map", options=options)
+        return make("hash", url, arguments, declared, shape="map", options=options)
     names = mapping(fields, "fields", "names of fields by column")
     unknown = sorted(set(names) - set(result.names))
     if unknown:
         msg = f"`fields` names columns {unknown}, which the schema does not have"
         raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+    names = {**declared.aliases, **names}
     wanted = [text(names.get(name, name), "fields") for name in result.names]
     wanted = [name.replace("{", "{{").replace("}", "}}") for name in wanted]
     arguments = [("HMGET", "hash"), (key, "key"), *((field, "fields") for field in wanted)]
-    return make("hash", url, arguments, result, shape="row", options=options)
+    return make("hash", url, arguments, declared, shape="row", options=options)
 
 
 def _check_map(fields: str, schema: pa.Schema) -> None:
@@ -195,10 +200,12 @@ def json(
     """
     choice(stored, "stored", "string", "json")
     name = "GET" if stored == "string" else "JSON.GET"
-    result = to_schema(schema)
+    declared = declared_by(schema)
+    result = declared.columns
     if rows is not None:
         text(rows, "rows", "a JSON path")
     by_column = mapping(paths, "paths", "JSON paths by column")
+    by_column = {**declared.paths, **by_column}
     for column, path in by_column.items():
         text(path, "paths", "a mapping to JSON paths")
         if column not in result.names:
@@ -208,7 +215,7 @@ def json(
         "json",
         url,
         [(name, "stored"), (key, "key")],
-        result,
+        declared,
         shape=shape,
         options=options,
     )
@@ -260,5 +267,5 @@ def command(
         raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
     parts = [(argument, "arguments") for argument in arguments]
     shape = "rows" if explode else "row"
-    made = make("command", url, parts, to_schema(schema), shape=shape, options=options)
+    made = make("command", url, parts, declared_by(schema), shape=shape, options=options)
     return replace(made, has_idempotent_writes=writes == "idempotent")

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from sparkawait import _core
 from sparkawait._plan.checks import flag, integer, refuse, shown, text
+from sparkawait._plan.models import Declared, Model
 from sparkawait._plan.option import Option, checked, one_of, optional, options_of, size
 from sparkawait._quantities import positive_duration
 from sparkawait.connectors.arguments import RedisOptions
@@ -207,6 +208,7 @@ class RedisFunction(NativeFunction):
         required: The columns that were declared as not null: a row for which Redis has none fails,
             while a miss has nulls.
         has_idempotent_writes: Whether two commands do what one does, though they write.
+        rules: The class that the rows have to be instances of, if it has rules.
     """
 
     operation: str
@@ -217,6 +219,7 @@ class RedisFunction(NativeFunction):
     options: Mapping[str, Any]
     required: tuple[str, ...] = ()
     has_idempotent_writes: bool = False
+    rules: Model | None = None
 
     writes_texts = True
 
@@ -298,7 +301,7 @@ def make(
     operation: str,
     url: Url,
     arguments: Sequence[tuple[str, str]],
-    schema: pa.Schema,
+    declared: Declared,
     *,
     shape: Any,
     options: Mapping[str, Any],
@@ -312,15 +315,20 @@ def make(
     for argument, option in arguments:
         if not isinstance(argument, str) or argument:  # pyright: ignore[reportUnnecessaryIsInstance]
             text(argument, option, "text with columns in braces")
-    # A miss gives nulls, and so does a field that a hash lacks.
-    given = cast("list[Any]", list(schema))
-    required = tuple(field.name for field in given if not field.nullable)
-    fields = [it.with_nullable(True) for it in given]  # noqa: FBT003 - PyArrow has no name for it
-    nullable = pa.schema(fields)
     checked = check_options(options)
     if checked["sentinel"] is not None and checked["cluster"]:
         refuse("`sentinel` and `cluster=True` exclude each other: a cluster has no sentinels")
-    function = RedisFunction(operation, urls, tuple(arguments), nullable, shape, checked, required)
+    # A miss gives nulls, and so does a field that a hash lacks.
+    function = RedisFunction(
+        operation,
+        urls,
+        tuple(arguments),
+        declared.nullable,
+        shape,
+        checked,
+        declared.required,
+        rules=declared.rules,
+    )
     function.check()
     return function
 

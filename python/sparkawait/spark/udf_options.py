@@ -16,7 +16,7 @@ from pyspark.sql.types import DataType
 from sparkawait._plan.callables import describe
 from sparkawait._plan.checks import refuse, shown
 from sparkawait._plan.option import refuse_unknown
-from sparkawait._plan.return_types import schema_of
+from sparkawait._plan.return_types import names_columns, schema_of
 from sparkawait.capture import FailAfter
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunction
@@ -28,7 +28,7 @@ from sparkawait.wait_options import COLUMN_OPTIONS, OPTIONS
 
 def is_function(value: object) -> bool:
     """Tells a function from what it returns, and from nothing."""
-    is_type = isinstance(value, (str, pa.Schema, pa.DataType, DataType))
+    is_type = isinstance(value, (str, pa.Schema, pa.DataType, DataType)) or names_columns(value)
     return value is not None and not is_type and not hasattr(value, "__arrow_c_schema__")
 
 

@@ -24,6 +24,7 @@ from sparkawait._plan.ddl import (
     INTERVAL,
     SESSION_TIMESTAMP,
     collated,
+    is_variant,
     noted,
     parse_element,
     parse_schema,
@@ -138,7 +139,8 @@ def to_result(value: object, name: str = "schema") -> pa.Schema | pa.Field:
     if found is None:
         return to_schema(value, name)
     data_type: Any = found.type
-    return to_schema(pa.schema(list(data_type)), name) if pa.types.is_struct(data_type) else found
+    is_plain = not pa.types.is_struct(data_type) or is_variant(data_type)
+    return found if is_plain else to_schema(pa.schema(list(data_type)), name)
 
 
 def timestamps_of(schema: pa.Schema, *, are_naive: bool = False) -> pa.Schema:

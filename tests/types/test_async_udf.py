@@ -30,11 +30,11 @@ def by_pandas(version):
 
 NOT_SENT = Rule(UNSENT, ".*", "refused", "PySpark does not send it as Arrow data")
 UNDECLARED = Rule(
-    "variant|time",
+    "variant",
     ".*",
     "refused",
-    "cannot be declared as a result; cast it to a string",
-    versions=lambda version: version >= (4, 0),
+    "before Spark 4.1: an argument cannot be one; cast it to a string",
+    versions=lambda version: (4, 0) <= version < (4, 1),
 )
 CELLS = tuple((case.type, case.name) for case in CASES)
 NESTED = r"(array|map|struct).*"
@@ -126,7 +126,7 @@ def refused(call, message):
     return Refused(found)
 
 
-UNUSABLE = (UNSENT, "variant", "time")
+UNUSABLE = (UNSENT, "variant")
 
 
 def refusals(spark, path, call, message):

@@ -29,6 +29,14 @@ SESSION_TIMESTAMP: Mapping[bytes, bytes] = {b"timestamp": b"session"}
 """What a field notes that was declared with the word ``timestamp``: what it stands for is a setting
 of Spark's session, ``spark.sql.timestampType``."""
 
+VARIANT = pa.struct(
+    [
+        pa.field("value", pa.binary(), nullable=False),
+        pa.field("metadata", pa.binary(), nullable=False, metadata={b"variant": b"true"}),
+    ]
+)
+"""How PySpark sends a variant, which is known by its mark."""
+
 _TOKEN = re.compile(
     r"""\s*(?:
         (?P<quoted>`(?:[^`]|``)*`)
@@ -55,7 +63,9 @@ _PRIMITIVES: dict[str, Callable[[], pa.DataType]] = {
     **dict.fromkeys(("timestamp", "timestamp_ltz"), lambda: pa.timestamp("us", tz="UTC")),
     "timestamp_ntz": lambda: pa.timestamp("us"),
     **dict.fromkeys(("void", "null"), pa.null),
+    "variant": lambda: VARIANT,
 }
+_TIME_DIGITS = 6
 _DAY_TIME = ("day", "hour", "minute", "second")
 _MAX_DECIMAL_PRECISION = 38
 _ESCAPE = re.compile(
@@ -72,6 +82,12 @@ _ESCAPES = {
     "%": r"\%",
     "_": r"\_",
 }
+
+
+def is_variant(data_type: Any) -> bool:
+    """Tells whether a type is that of variants, which is a struct with a mark."""
+    fields = list(data_type) if pa.types.is_struct(data_type) else []
+    return any(b"variant" in (field.metadata or {}) for field in fields)
 
 
 def collated(field: pa.Field, collation: str | None) -> pa.Field:
@@ -216,6 +232,7 @@ class _Parser:
             "map": self._map,
             "struct": self._struct,
             "interval": self._interval,
+            "time": self._time,
             **dict.fromkeys(("decimal", "dec", "numeric"), self._decimal),
             **dict.fromkeys(("char", "character", "varchar"), self._char),
         }
@@ -308,6 +325,12 @@ class _Parser:
             self._fail("char and varchar need a length, as in varchar(20)")
         self._numbers(at_most=1)
         return pa.string()
+
+    def _time(self) -> pa.DataType:
+        position = self.peek()[2]
+        if self._has_numbers() and self._numbers(at_most=1) != [_TIME_DIGITS]:
+            self._fail("Arrow data have no digits of a time; write time, and cast it", position)
+        return pa.time64("ns")
 
     def _interval(self) -> pa.DataType:
         position = self.peek()[2]

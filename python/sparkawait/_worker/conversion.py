@@ -18,6 +18,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from sparkawait._plan.ddl import is_variant
 from sparkawait._worker.leaf_values import (
     LEAVES,
     Conversion,
@@ -289,6 +290,13 @@ def _struct_conversion(data_type: pa.StructType) -> Conversion:
     return _Dicts(one, parts, None)
 
 
+def _variant(value: Any) -> Any:
+    """Returns the two parts of a variant of PySpark, as its own functions take one."""
+    if type(value).__name__ != "VariantVal":
+        refuse(value, "; return a pyspark.sql.types.VariantVal, such as VariantVal.parseJson(text)")
+    return {"value": value.value, "metadata": value.metadata}
+
+
 _Part = tuple[Conversion | None, list[Any], bool]
 """What converts the values of a part of many dicts, those values, and whether none may be null."""
 
@@ -343,6 +351,7 @@ def _part(
 
 _RULES: Rules = [
     *LEAVES,
+    (is_variant, lambda _: Conversion(set(), _variant)),
     (pa.types.is_map, _map_conversion),
     (pa.types.is_struct, _struct_conversion),
     (pa.types.is_list, _list_conversion),

@@ -10,6 +10,7 @@ import inspect
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import pyarrow as pa
+from pyspark.sql import types
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
@@ -21,6 +22,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from sparkawait._plan.ddl import is_variant
 from sparkawait._plan.plan import Plan
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.native_function import NativeFunction
@@ -190,6 +192,14 @@ def _spark_type(field: pa.Field, column: pa.Field) -> DataType:
 
 
 def _leaf_type(data_type: pa.DataType, column: pa.Field) -> DataType:
+    name = "Variant" if is_variant(data_type) else "Time" if pa.types.is_time(data_type) else None
+    if name is not None and not hasattr(types, f"{name}Type"):
+        since, way_out = ("4.0", "return its JSON") if name == "Variant" else ("4.1", "return it")
+        msg = (
+            f"returned column `{column.name}` has a {name.lower()}, which needs Spark {since};"
+            f" {way_out} as a string"
+        )
+        raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID)
     try:
         # By position: the default is the other one in 3.5.
         return from_arrow_type(data_type, True)  # noqa: FBT003

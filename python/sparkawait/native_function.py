@@ -34,7 +34,7 @@ class NativeFunction(OfColumns, TakesOptions):
 
     result_schema: pa.Schema
     rules: Model | None = None
-    """The class that its rows have to be instances of, if it has rules beside its types."""
+    """The class whose rules its rows keep, if it has some beside its types."""
     input_columns: tuple[str, ...] = ()
     idempotent_by: str | None = None
     """What makes a call that is made twice do no more than one, if anything does."""

@@ -104,7 +104,7 @@ class Declared:
 
     @property
     def nullable(self) -> pa.Schema:
-        """The columns, of which a miss has nulls."""
+        """The columns, nullable as a miss leaves them."""
         fields = cast("list[pa.Field[Any]]", list(self.columns))
         return pa.schema([it.with_nullable(True) for it in fields])  # noqa: FBT003
 

@@ -280,7 +280,7 @@ def _names_of(row: Any) -> list[str] | None:
 
 
 _GIVEN = object()
-"""Stands for a default that is made anew, or that is only left out."""
+"""Stands for a default that is made for each instance."""
 
 
 def _defaults_of(row: Any) -> dict[str, object]:

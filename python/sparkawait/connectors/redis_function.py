@@ -208,7 +208,7 @@ class RedisFunction(NativeFunction):
         required: The columns that were declared as not null: a row for which Redis has none fails,
             while a miss has nulls.
         has_idempotent_writes: Whether two commands do what one does, though they write.
-        rules: The class that the rows have to be instances of, if it has rules.
+        rules: The class whose rules the rows keep, if it has some.
     """
 
     operation: str

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -87,8 +88,10 @@ def batches_of(case: Case, left: Left) -> Iterator[pa.RecordBatch]:
 
 def options_of(case: Case, calls: Calls) -> dict[str, Any]:
     options = {**case.common, **calls.part.options}
-    if options["on_error"] == "capture":
-        options["on_error"] = sa.Capture(f"e{calls.part.number}")
+    if calls.part.on_error == "capture":
+        named, given = sa.Capture(f"e{calls.part.number}"), options["on_error"]
+        is_bounded = isinstance(given, sa.FailAfter)
+        options["on_error"] = replace(given, on_error=named) if is_bounded else named
     return options
 
 

@@ -16,6 +16,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import pyarrow as pa
+
 import sparkawait as sa
 from tests.support.combinations.drawing import Case, Part
 from tests.support.scripted_server import Answer
@@ -185,6 +187,14 @@ class Calls:
         declared = {"idempotent": self.part.idempotent}
         if self.part.is_plain:
             return self._plain(schema, declared)
+        if self.part.batch is not None and self.part.batch.arrow:
+
+            @sa.async_function(schema, batch=self.part.batch, **declared)
+            async def of_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
+                return self._columns(await self._answer(batch.to_pylist()))
+
+            return of_columns
+
         if self.part.kind == "batch":
 
             @sa.async_function(schema, batch=self.part.batch, **declared)
@@ -200,6 +210,14 @@ class Calls:
         return of_one
 
     def _plain(self, schema: str, declared: Mapping[str, Any]) -> Any:
+        if self.part.batch is not None and self.part.batch.arrow:
+
+            @sa.blocking(schema, batch=self.part.batch, **declared)
+            def of_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
+                return self._columns(self._answer_in_thread(batch.to_pylist()))
+
+            return of_columns
+
         if self.part.kind == "batch":
 
             @sa.blocking(schema, batch=self.part.batch, **declared)
@@ -233,6 +251,11 @@ class Calls:
     def _results(self, calls: list[Call]) -> list[Any]:
         column = f"y{self.part.number}"
         return [[{column: it} for it in call.results] for call in calls]
+
+    def _columns(self, results: list[Any]) -> pa.RecordBatch:
+        column = f"y{self.part.number}"
+        found = pa.array([one[column] for (one,) in results], pa.string())
+        return pa.RecordBatch.from_arrays([found], [column])
 
     async def _answer(self, rows: list[Mapping[str, Any]]) -> list[Any]:
         calls, state = self.begin(rows), "cancelled"

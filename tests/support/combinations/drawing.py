@@ -71,6 +71,13 @@ class Part:
     is_plain: bool = False
 
     @property
+    def on_error(self) -> str:
+        """What happens to a row that failed, as long as the task does not."""
+        given = self.options["on_error"]
+        kept = given.on_error if isinstance(given, sa.FailAfter) else given
+        return "capture" if isinstance(kept, sa.Capture) else kept
+
+    @property
     def has_limits_in_time(self) -> bool:
         """Whether calls may be ended before they have an outcome."""
         return any(self.options.get(it) for it in ("attempt_timeout", "hedge", "timeout"))
@@ -120,7 +127,33 @@ def draw(seed: int) -> Case:
         replace(part, is_plain=part.kind != "http" and _maybe(chance, 0.35)) for part in case.parts
     ]
     # The rows of a tail are called while nothing else holds a thread.
-    return case if case.tail else replace(case, parts=tuple(parts))
+    if case.tail:
+        return case
+    parts = [_of_columns(random.Random(f"arrow {seed}"), part) for part in parts]  # noqa: S311
+    parts = [_failing(random.Random(f"fail {seed}"), part) for part in parts]  # noqa: S311
+    return replace(case, parts=tuple(parts))
+
+
+def _of_columns(chance: random.Random, part: Part) -> Part:
+    """Has some functions of many rows be called with record batches."""
+    if part.batch is None or not _maybe(chance, 0.4):
+        return part
+    options, retry = {**part.options}, part.options.get("retry")
+    if retry and retry.if_result is not None:
+        options["retry"] = replace(retry, if_result=None)
+    # Each row has one result.
+    script = replace(part.script, misses=0, most=1)
+    batch = replace(part.batch, arrow=True, max_bytes=None)
+    return replace(part, batch=batch, script=script, options=options)
+
+
+def _failing(chance: random.Random, part: Part) -> Part:
+    """Has some tasks fail when too many rows have."""
+    if part.on_error == "fail" or not _maybe(chance, 0.3):
+        return part
+    rows, ratio = chance.choice((1, 2, 5, 13)), chance.choice((0, 0, 0.3))
+    on_error = sa.FailAfter(rows=rows, ratio=ratio, on_error=part.on_error)
+    return replace(part, options={**part.options, "on_error": on_error})
 
 
 def _draw(seed: int) -> Case:

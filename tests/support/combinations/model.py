@@ -126,9 +126,35 @@ class Model:
         yield from self._of_rows(is_whole=self.case.ends == "well" and not has_failed)
         yield from self._of_order()
         yield from self._of_batches()
-        fails = [it.part.options["on_error"] == "fail" for it in self.calls]
+        fails = [it.part.on_error == "fail" or self._has_many_failures(it) for it in self.calls]
         if has_failed and not any(fails):
             yield "the task failed although no failure of a row fails it"
+        if not has_failed:
+            yield from self._of_failures()
+
+    # --- failures
+
+    def _has_many_failures(self, calls: Calls) -> bool:
+        """Whether so many rows may have failed that the task does."""
+        many, rows = calls.part.options["on_error"], {str(it["id"]): it for it in self.case.rows}
+        if not isinstance(many, sa.FailAfter):
+            return False
+        idents = set(calls.of) if calls.part.number and self.case.shape != "beside" else set(rows)
+        failed = 0
+        for ident in idents:
+            row = rows[ident.split("#")[0]]
+            failed += any(end.is_failure for end in ends_of(calls, ident, row))
+        return failed >= many.rows
+
+    def _of_failures(self) -> Iterator[str]:
+        """Yields where a task went on although too many of its rows had failed."""
+        if self.case.shape not in ("one", "beside"):
+            return  # a row may be there more than once
+        for calls in self.calls:
+            many, value = calls.part.options["on_error"], f"y{calls.part.number}"
+            failed = sum(row[value] is None for row in self.found)
+            if isinstance(many, sa.FailAfter) and not many.ratio and failed >= many.rows:
+                yield f"{failed} rows failed of {many}"
 
     # --- calls
 
@@ -216,7 +242,7 @@ class Model:
         self, calls: Calls, ident: str, row: Mapping[str, Any]
     ) -> Iterator[list[tuple[str | None, tuple[str, ...]]]]:
         """Yields the results that a row may have, each with the kinds of the failure that it is."""
-        on_error = calls.part.options["on_error"]
+        on_error = calls.part.on_error
         for end in ends_of(calls, ident, row):
             if not end.is_failure:
                 yield [(result, ()) for result in end.results]
@@ -235,7 +261,7 @@ class Model:
         is_whole: bool,
     ) -> bool:
         value, error = f"y{calls.part.number}", f"e{calls.part.number}"
-        captures = calls.part.options["on_error"] == "capture"
+        captures = calls.part.on_error == "capture"
         for slots in self._slots(calls, ident, row):
             if len(rows) != len(slots) and (is_whole or len(rows) > len(slots)):
                 continue

@@ -65,12 +65,15 @@ if TYPE_CHECKING:
     from sparkawait.spark import (
         AsyncUserDefinedFunction,
         Metrics,
+        Sent,
         async_udf,
         key_ordered_wait,
         ordered_wait,
+        send,
         ship,
         split,
         unordered_wait,
+        write_once,
     )
 
 __all__ = [
@@ -102,6 +105,7 @@ __all__ = [
     "RetryAfter",
     "RetryBudget",
     "Row",
+    "Sent",
     "SnapshotError",
     "WaitOptions",
     "WatermarkStrategy",
@@ -117,6 +121,7 @@ __all__ = [
     "redis",
     "retry",
     "secret",
+    "send",
     "ship",
     "show_versions",
     "spark",
@@ -124,6 +129,7 @@ __all__ = [
     "testing",
     "typing",
     "unordered_wait",
+    "write_once",
 ]
 
 __version__ = VERSION
@@ -131,12 +137,15 @@ _SPARK = frozenset(
     {
         "AsyncUserDefinedFunction",
         "Metrics",
+        "Sent",
         "async_udf",
         "key_ordered_wait",
         "ordered_wait",
+        "send",
         "ship",
         "split",
         "unordered_wait",
+        "write_once",
     }
 )
 

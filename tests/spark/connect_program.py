@@ -130,6 +130,21 @@ def carried_over_by_two(spark: SparkSession, folder: Path) -> dict[str, Any]:
             return {"refused": str(error)}
 
 
+def written_once(numbers: DataFrame, folder: Path) -> list[list[Any]]:
+    path = folder / "once"
+    for few in (numbers.where("id < 13"), numbers):
+        done = sa.write_once(few, double, path, key="id", chunk=7)
+    return sorted([row.id, row.doubled, row.name] for row in done.collect())
+
+
+def sent(numbers: DataFrame, **given: Any) -> Any:
+    try:
+        sent = sa.send(numbers, fail_odd, **given)
+    except sa.ConfigurationError as error:
+        return str(error)
+    return [sent.rows, sent.failed, sent.calls, sent.repeated_calls, len(sent.failures)]
+
+
 def carried_over(spark: SparkSession, folder: Path, behind: Behind = as_it_is) -> dict[str, Any]:
     """What comes out of a stream while one of its calls is in flight, and when that has ended.
 
@@ -278,6 +293,9 @@ def results(spark: SparkSession, folder: Path) -> dict[str, Any]:
         ),
         "replace": rows(sa.ordered_wait(numbers, double, output="replace"))[:2],
         "capture": rows(sa.ordered_wait(numbers, fail_odd, on_error="capture"))[:2],
+        "written once": written_once(numbers, folder),
+        "sent": sent(numbers),
+        "sent and written": sent(numbers, failed=str(folder / "failed")),
         "column": rows(numbers.select("id", doubled("id").alias("r")).select("id", "r.*")),
         "values": rows(numbers.select("id", add("id", b=F.lit(1)).alias("r"))),
         "instants": instants(spark),

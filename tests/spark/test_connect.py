@@ -132,6 +132,21 @@ def test_failures_can_be_captured(results):
     assert failed[2]["kind"] == "user-function-failed"
 
 
+def test_rows_are_written_once(results):
+    assert results["written once"] == EXPECTED
+
+
+def test_rows_are_sent_and_counted(results):
+    assert results["sent"] == [20, 10, 20, None, 10]
+
+
+def test_what_was_not_sent_is_written_where_spark_counts_what_it_writes(results):
+    if pyspark.__version__ < "4":
+        assert "`failed` needs Spark 4.0 on Spark Connect" in results["sent and written"]
+    else:
+        assert results["sent and written"] == [20, 10, 20, None, 0]
+
+
 def test_columns_may_have_dots(results):
     assert results["dots"] == ["a.b", "seen"]
 

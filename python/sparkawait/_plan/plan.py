@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
 
 import pyarrow as pa
 
@@ -139,6 +139,9 @@ class Plan:
     cores: int = 1
     executor_cores: int | None = None
     branches: tuple[Plan, ...] = ()
+
+    reads_results: ClassVar[bool] = True
+    """Whether anybody looks at what the function returns."""
 
     def declaring(self, schema_of: Callable[[Plan], pa.Schema]) -> Self:
         """Returns the plan with the declared columns that `schema_of` returns for each function."""

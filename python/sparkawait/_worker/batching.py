@@ -54,6 +54,7 @@ class BatchRunner(Runner):
         self._max_bytes = cast("int | None", batch.max_bytes)
         self._linger = batch.linger_seconds
         self.splits = batch.split_on_error
+        self.reads_results = plan.reads_results
         self.port = port
         self.counts_requests = any(it.per == "request" for it in plan.options.rate_limit)
         self._max_calls = plan.max_concurrency
@@ -297,6 +298,8 @@ class BatchCall:
         return [row for row in rows if row.__sparkawait_attempt__ in self._wanted]
 
     def _finish(self, part: list[Row], results: object) -> None:
+        if not self._runner.reads_results:
+            results = [None] * len(part)
         error = _check_count(results, len(part))
         if error is not None:
             for row in self._wanted_of(part):

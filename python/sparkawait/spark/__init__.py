@@ -19,9 +19,11 @@ Works with classic sessions and with Spark Connect, for batch and streaming Data
 from typing import TYPE_CHECKING
 
 from sparkawait.spark.metrics import Metrics
+from sparkawait.spark.send import Sent, send
 from sparkawait.spark.shipping import ship
 from sparkawait.spark.split import split
 from sparkawait.spark.udf import AsyncUserDefinedFunction
+from sparkawait.spark.write_once import write_once
 
 if TYPE_CHECKING:  # the same functions as editors show them, with each option
     from sparkawait.spark.signatures import (
@@ -37,10 +39,13 @@ else:
 __all__ = [
     "AsyncUserDefinedFunction",
     "Metrics",
+    "Sent",
     "async_udf",
     "key_ordered_wait",
     "ordered_wait",
+    "send",
     "ship",
     "split",
     "unordered_wait",
+    "write_once",
 ]

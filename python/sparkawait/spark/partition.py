@@ -73,13 +73,21 @@ class PartitionTask(Shipment):
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yields the output of the partition whose rows `batches` are."""
-        if self._names is not None:
-            names = self._names
-            batches = (renamed(batch, names) for batch in batches)
-        output = run_task(self._chain, batches, self._accumulators, heartbeat=HEARTBEAT_SECONDS)
+        output = self.output(batches)
         if not self._result_types:
             return output
         return (with_types(batch, self._result_types) for batch in output)
+
+    def output(
+        self, batches: Iterator[pa.RecordBatch], totals: dict[str, Any] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yields what the chain puts out, as it is; `totals` gets what it has counted."""
+        if self._names is not None:
+            names = self._names
+            batches = (renamed(batch, names) for batch in batches)
+        return run_task(
+            self._chain, batches, self._accumulators, heartbeat=HEARTBEAT_SECONDS, totals=totals
+        )
 
 
 def renamed(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
@@ -108,15 +116,16 @@ def run_task(
     accumulators: Sequence[Accumulator[TaskMetrics] | None],
     *,
     heartbeat: float | None = None,
+    totals: dict[str, Any] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Runs `chain` over `batches` in a Spark task.
+    """Runs `chain` over `batches` in a Spark task; `totals` gets what it has counted, at the end.
 
     Closed early, or interrupted because Spark has hung up, it cancels every call in flight.
     """
     write_to_standard_error()
     context = TaskContext.get()
     partition = 0 if context is None else context.partitionId()
-    totals: dict[str, Any] = {}
+    totals = {} if totals is None else totals
     ended = "stopped"
     connection = Connection.of_this_worker()
     output = sparkawait.arrow.run(

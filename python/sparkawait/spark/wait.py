@@ -210,7 +210,7 @@ def _wait(
             accumulators=(*before.accumulators, accumulator),
             schema=schema,
         )
-    source, names = _with_safe_names(step.source)
+    source, names = with_safe_names(step.source)
     if step.carry is not None:
         carried = step.carry.apply(
             source,
@@ -231,7 +231,7 @@ def _wait(
     return remember(source.mapInArrow(task, schema), step)
 
 
-def _with_safe_names(df: DataFrame) -> tuple[DataFrame, Sequence[str] | None]:
+def with_safe_names(df: DataFrame) -> tuple[DataFrame, Sequence[str] | None]:
     """Returns `df` as ``mapInArrow`` takes it, and the names that its columns had if not now."""
     names = df.columns
     if not names:

@@ -1,0 +1,342 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An action: a call for each row, and what became of the calls.
+
+```text
+  task: rows --> calls --> the rows that failed, and at the end one row of counts
+                                |
+                                +--> failed=path: written; the counts are observed
+                                +--> without:     one task keeps the first 1 000, for the driver
+```
+
+Counts travel with the rows: of a task that Spark ran again they are there once. To be called on the
+driver, from any thread.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.sql import Observation, Row
+from pyspark.sql import functions as F  # noqa: N812 - its customary name
+from pyspark.sql.types import LongType, StructField, StructType
+
+from sparkawait._plan.capacity import batch_of
+from sparkawait._plan.chain import Chain
+from sparkawait._plan.checks import refuse, shown, text
+from sparkawait._plan.function_checks import to_function
+from sparkawait._plan.options import all_given
+from sparkawait._plan.plan import Plan
+from sparkawait._worker.results import Built, ResultBuilder
+from sparkawait.capture import kept_of
+from sparkawait.exceptions import ErrorKind
+from sparkawait.function_with_options import FunctionWithOptions
+from sparkawait.functions import AsyncFunction, AsyncFunctionLike
+from sparkawait.native_function import NativeFunction
+from sparkawait.spark.carry import step_of
+from sparkawait.spark.metrics import Metrics, is_connect
+from sparkawait.spark.partition import PartitionTask, renamed
+from sparkawait.spark.schemas import times_of, to_arrow
+from sparkawait.spark.shipment import Shipment
+from sparkawait.spark.wait import unordered_wait, with_safe_names
+from sparkawait.wait_options import WaitArguments, WaitOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from typing_extensions import Unpack
+
+__all__ = ["Sent", "send"]
+
+_RowT = TypeVar("_RowT")
+_MOST_FAILURES = 1000
+_COUNTS = "_sparkawait_counts"
+_COUNTED = ("rows", "failed", "calls", "tasks", "repeated_tasks")
+_NOTHING = "_sparkawait_nothing"
+_NO_USE = {
+    "carry_over": "it is for streams",
+    "on_timeout": "a row that timed out has failed",
+    "output": "no rows come back",
+    "schema": "what the function returns is not looked at",
+    "watermark": "no rows come back, in any order",
+}
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What became of the calls of `send`.
+
+    Attributes:
+        rows: Rows that were called for, each counted once.
+        failed: Those of them that failed for good.
+        calls: Calls that were made for these rows, retries included.
+        tasks: Tasks that made them.
+        repeated_tasks: Those of them that Spark had to run more than once.
+        repeated_calls: Calls of runs that Spark threw away, beside `calls`, as far as these runs
+            could tell: one whose process was killed could not. ``None`` on Spark Connect.
+        failures: The rows that failed, with their errors, 1 000 at most; none with ``failed=``.
+    """
+
+    rows: int
+    failed: int
+    calls: int
+    tasks: int
+    repeated_tasks: int
+    repeated_calls: int | None
+    failures: list[Row]
+
+    def __repr__(self) -> str:
+        """Shows the counts, and nothing of the rows."""
+        shown = (f"{it.name}={getattr(self, it.name)}" for it in fields(self)[:-1])
+        return f"Sent({', '.join(shown)})"
+
+
+def send(
+    df: DataFrame,
+    function: AsyncFunctionLike,
+    *,
+    failed: str | os.PathLike[str] | None = None,
+    options: WaitOptions | None = None,
+    **given: Unpack[WaitArguments],
+) -> Sent:
+    """Calls `function` for each row of `df`, now, and returns what became of the calls.
+
+    For functions that are called for what they do. What a Python function returns is not looked at,
+    so it needs no schema. A row that fails for good does not end the action: ``on_error`` is
+    ``"capture"``, unless you say ``"fail"`` or `sparkawait.FailAfter`.
+
+    Args:
+        df: The rows. Not a stream: call it in a ``foreachBatch``.
+        function: One function, as for `sparkawait.unordered_wait`.
+        failed: Where the rows that failed are written, as Parquet files with the columns of `df`
+            and the column of the error. Nothing must be there. Without it at most 1 000 of them
+            come to the driver.
+        options: A set of options; those that are given by themselves win over it.
+        **given: The options, see `sparkawait.WaitOptions`.
+
+    Raises:
+        ConfigurationError: If an argument is wrong, or on Spark Connect before Spark 4.0 with
+            `failed`. Raised before anything is called.
+
+    Examples:
+        >>> sent = sa.send(df, post, failed="/data/not-sent")  # doctest: +SKIP
+        >>> sent.rows, sent.failed  # doctest: +SKIP
+        (50000, 13)
+    """
+    path = None if failed is None else text(os.fspath(failed), "failed")
+    found, called = _checked(df, function, all_given(options, given))
+    observation = None if path is None else _observation(df)
+    metrics = None if is_connect(df) else Metrics(df.sparkSession)
+    rows = _sent(df, found, metrics, called, _MOST_FAILURES if path is None else None)
+    if path is None or observation is None:
+        sums, failures = _collected(rows)
+    else:
+        sums, failures = _written(rows, path, observation), []
+    repeated = None
+    if metrics is not None:
+        found = metrics.snapshot()
+        all_calls = found.get("attempts", 0) + found["failed_tasks"].get("attempts", 0)
+        repeated = all_calls - sums["calls"]
+    return Sent(**sums, repeated_calls=repeated, failures=failures)
+
+
+def _checked(
+    df: DataFrame, function: AsyncFunctionLike, given: dict[str, Any]
+) -> tuple[AsyncFunction | NativeFunction, dict[str, Any]]:
+    """Returns the function and its options, checked as far as `unordered_wait` does not."""
+    if not hasattr(df, "mapInArrow"):
+        refuse(
+            f"`df` must be a DataFrame of Spark, got `{type(df).__name__}`", ErrorKind.INPUT_INVALID
+        )
+    if df.isStreaming:
+        refuse(
+            "`send` is for DataFrames that end; of a stream, call it for each micro-batch in a"
+            " `foreachBatch`",
+            ErrorKind.INPUT_INVALID,
+        )
+    if isinstance(function, (list, tuple)):
+        refuse("`send` takes one function; call it once for each", ErrorKind.FUNCTION_INVALID)
+    bare: object = function
+    if isinstance(function, FunctionWithOptions):
+        bare, given = function.function, {**function.options.given, **given}
+    for name in given:
+        if name in _NO_USE:
+            refuse(f"`{name}` is of no use to `send`: {_NO_USE[name]}; leave it out")
+    on_error = given.setdefault("on_error", "capture")
+    kept = kept_of(on_error)
+    if kept in ("null", "drop"):
+        refuse(
+            f"`on_error` of `send` must keep what failed, got {shown(kept)}; leave it out, or give"
+            " 'fail', a sparkawait.Capture or a FailAfter that captures"
+        )
+    return to_function(bare), given
+
+
+def _sent(
+    df: DataFrame,
+    function: AsyncFunction | NativeFunction,
+    metrics: Metrics | None,
+    given: dict[str, Any],
+    most: int | None,
+) -> DataFrame:
+    """Returns the rows that failed, `most` of each task, and counts of each task."""
+    batch = batch_of(function)
+    ignores = isinstance(function, AsyncFunction) and not (batch is not None and batch.arrow)
+    if ignores:
+        given = {**given, "schema": f"{_NOTHING} boolean"}
+    out = unordered_wait(df, function, metrics=metrics, **given)
+    times = times_of(out.sparkSession)
+    step = step_of(out, times.zone)
+    (plan,) = step.chain.plans
+    error = [] if plan.error_field is None else [out.schema.fields[-1]]
+    kept = StructType([StructField(it.name, it.dataType) for it in (*df.schema.fields, *error)])
+    source, names = with_safe_names(step.source)
+    task = _SendTask(
+        Chain.of(_SendPlan.of(plan)) if ignores else step.chain,
+        names=names,
+        accumulators=step.accumulators,
+        kept=to_arrow(kept, times.zone),
+        inputs=len(df.columns),
+        most=most,
+    )
+    counts = StructType([StructField(name, LongType()) for name in _COUNTED])
+    return source.mapInArrow(task, StructType([*kept.fields, StructField(_COUNTS, counts)]))
+
+
+def _collected(rows: DataFrame) -> tuple[dict[str, int], list[Row]]:
+    """Returns the sums, and the rows that failed."""
+    one, _ = with_safe_names(rows.repartition(1))
+    kept = one.mapInArrow(_FirstFailures(rows.columns), rows.schema).collect()
+    counts = [row[-1] for row in kept if row[-1] is not None]
+    of_row = Row(*rows.columns[:-1])
+    failures = [of_row(*row[:-1]) for row in kept if row[-1] is None]
+    return {name: sum(it[name] for it in counts) for name in _COUNTED}, failures
+
+
+def _written(rows: DataFrame, path: str, observation: Observation) -> dict[str, int]:
+    """Writes the rows that failed, and returns the sums."""
+    counts = [F.sum(f"{_COUNTS}.{name}").alias(name) for name in _COUNTED]
+    failed = rows.observe(observation, *counts).where(F.col(_COUNTS).isNull()).drop(_COUNTS)
+    failed.write.parquet(path)
+    return {name: count or 0 for name, count in observation.get.items()}
+
+
+def _observation(df: DataFrame) -> Observation:
+    """Returns what counts while rows are written."""
+    if not is_connect(df):
+        return Observation()
+    try:
+        module = importlib.import_module("pyspark.sql.connect.observation")
+    except ModuleNotFoundError:
+        refuse(
+            "`failed` needs Spark 4.0 on Spark Connect, where older clients get no counts of what"
+            " is written; leave it out, for 1 000 failed rows at most, or use a classic session"
+        )
+    return module.Observation()
+
+
+class _SendPlan(Plan):
+    """A plan whose function has one result for each row, whatever it returns."""
+
+    reads_results: ClassVar[bool] = False
+
+    @staticmethod
+    def of(plan: Plan) -> _SendPlan:
+        return _SendPlan(**{field.name: getattr(plan, field.name) for field in fields(Plan)})
+
+    @cached_property
+    def result_schema(self) -> pa.Schema:
+        return pa.schema([pa.field(_NOTHING, pa.bool_())])
+
+    def result_builder(self) -> ResultBuilder:
+        return _NoResults(self.result_schema)
+
+    def result_columns(self) -> None:
+        """Returns none: nobody reads the results."""
+
+
+class _NoResults(ResultBuilder):
+    """Builds a null for each row."""
+
+    def build(self, rows: Sequence[_RowT], results: Sequence[object]) -> Built[_RowT]:  # noqa: ARG002
+        nothing = pa.nulls(len(rows), pa.bool_())
+        batch = pa.RecordBatch.from_arrays([nothing], [_NOTHING])
+        return Built(list(rows), None, batch, [])
+
+
+class _SendTask(PartitionTask):
+    """Puts out the rows that failed, and at the end a row of counts.
+
+    Args:
+        chain: The call.
+        kept: The columns that are kept of a row that failed.
+        inputs: How many of them are the input's, which come first; the error comes last.
+        most: How many of these rows are put out at most.
+        **given: As for `PartitionTask`.
+    """
+
+    def __init__(
+        self, chain: Chain, *, kept: pa.Schema, inputs: int, most: int | None, **given: Any
+    ) -> None:
+        super().__init__(chain, **given)
+        self._kept = kept
+        self._inputs = inputs
+        self._most = most
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yields them of a partition whose rows `batches` are."""
+        totals: dict[str, Any] = {}
+        schema, failed = self._kept, 0
+        columns = [*range(self._inputs), *[-1] * (len(self._kept) - self._inputs)]
+        for batch in self.output(batches, totals):
+            arrays = [batch.column(at) for at in columns]
+            kept = pa.RecordBatch.from_arrays(arrays, names=self._kept.names)
+            # Batches without rows are sent, too: they tell Spark that the task lives.
+            fits = kept.slice(0, 0)
+            if len(columns) > self._inputs and kept.column(-1).null_count < kept.num_rows:
+                fits = kept.filter(pc.is_valid(kept.column(-1)))
+            room = fits.num_rows if self._most is None else max(self._most - failed, 0)
+            failed += fits.num_rows
+            schema = kept.schema
+            yield _with_counts(fits.slice(0, room), None)
+        run = TaskContext.get()
+        told = {
+            "rows": totals.get("admitted", 0),
+            "failed": failed,
+            "calls": totals.get("attempts", 0),
+            "tasks": 1,
+            "repeated_tasks": int(run is not None and run.attemptNumber() > 0),
+        }
+        nothing = [pa.nulls(1, field.type) for field in schema]
+        yield _with_counts(pa.RecordBatch.from_arrays(nothing, names=schema.names), told)
+
+
+def _with_counts(rows: pa.RecordBatch, counts: Mapping[str, int] | None) -> pa.RecordBatch:
+    """Returns `rows` with the last column, which is null for rows that failed."""
+    added = pa.array([counts] * rows.num_rows, pa.struct([(it, pa.int64()) for it in _COUNTED]))
+    return pa.RecordBatch.from_arrays([*rows.columns, added], names=[*rows.schema.names, _COUNTS])
+
+
+class _FirstFailures(Shipment):
+    """Keeps all counts, and the first rows that failed."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.__name__ = "first_failures"
+        self._names = names
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yields them of `batches`, whose columns have other names."""
+        room = _MOST_FAILURES
+        for found in batches:
+            batch = renamed(found, self._names)
+            counted = batch.filter(pc.is_valid(batch.column(-1)))
+            failed = batch.filter(pc.is_null(batch.column(-1))).slice(0, room)
+            room -= failed.num_rows
+            yield counted
+            yield failed

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows are called for and written once, however often a run broke off."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from pyspark.sql import functions as F  # noqa: N812 - its customary name
+
+import sparkawait as sa
+from sparkawait.spark.write_once import _chunks
+from tests.support.scripted_server import Answer, ScriptedServer
+
+pytestmark = pytest.mark.spark
+
+ROWS = 331
+
+
+@pytest.fixture
+def look_up(calls):
+    @sa.async_function("doubled long")
+    async def look_up(row):
+        calls.add(row.id)
+        if row.id % 7 == 3:
+            raise ConnectionError(f"no {row.id}")
+        return {"doubled": 2 * row.id}
+
+    return look_up
+
+
+def numbers(spark, rows=ROWS):
+    return spark.range(rows, numPartitions=3)
+
+
+def ids(df):
+    return sorted(row.id for row in df.collect())
+
+
+def test_a_second_run_calls_nothing_and_more_rows_are_called_for_alone(
+    spark, look_up, calls, tmp_path
+):
+    path, options = tmp_path / "out", {"key": "id", "chunk": 61, "on_error": "capture"}
+    for rows in (ROWS, ROWS, ROWS + 13, 101):
+        done = sa.write_once(numbers(spark, rows), look_up, path, **options)
+
+        assert done.columns == ["id", "doubled", "error"]
+        assert ids(done) == list(range(max(rows, ids(done)[-1] + 1)))
+    assert calls.counts() == {str(i): 1 for i in range(ROWS + 13)}
+    assert {row.doubled for row in done.where("id = 5 or id = 3").collect()} == {None, 10}
+    assert spark.read.parquet(str(path)).count() == ROWS + 13
+
+
+def test_what_is_lost_of_a_chunk_that_was_half_written_is_called_for_alone(
+    spark, look_up, calls, tmp_path
+):
+    path = tmp_path / "out"
+    options = {"key": ["id", "k"], "chunk": 127, "on_error": "null"}
+    # A null is a key as any other.
+    df = numbers(spark).withColumn("k", F.when(F.col("id") % 3 > 0, F.lit("k.1")))
+    sa.write_once(df, look_up, str(path), **options)
+    files = sorted(path.glob("*.parquet"))
+    lost = [row.id for file in files[::2] for row in spark.read.parquet(str(file)).collect()]
+    for file in files[::2]:
+        file.unlink()
+    # A task that was committed, of a job that was not.
+    left = path / "_temporary" / "0" / "task_20260102030405678_0013_m_000001"
+    left.mkdir(parents=True)
+    files[1].rename(left / files[1].name)
+
+    done = sa.write_once(df, look_up, str(path), **options)
+
+    assert 0 < len(lost) < ROWS
+    assert ids(done) == list(range(ROWS))
+    assert calls.counts() == Counter({str(i): 1 for i in range(ROWS)}) + Counter(map(str, lost))
+
+
+def test_rows_that_failed_are_called_for_again_if_they_are_dropped(spark, look_up, calls, tmp_path):
+    for _ in range(2):
+        done = sa.write_once(numbers(spark), look_up, tmp_path / "a", key="id", on_error="drop")
+    assert ids(done) == [i for i in range(ROWS) if i % 7 != 3]
+    assert calls.counts() == {str(i): 1 + (i % 7 == 3) for i in range(ROWS)}
+
+
+def test_a_run_that_failed_has_kept_the_chunks_before(spark, calls, tmp_path):
+    failing = tmp_path / "failing"
+    failing.touch()
+
+    @sa.async_function("doubled long", batch=1)
+    async def fail_late(rows):
+        calls.add(rows[0].id)
+        if sum(calls.counts().values()) > 200 and failing.exists():
+            raise ConnectionError("it is gone")
+        return [[{"doubled": i} for i in range(2)]]
+
+    options = {"key": "id", "chunk": 61, "retry": 0, "max_concurrency": 5}
+    spark.conf.set("spark.sql.files.maxRecordsPerFile", "1")
+    try:
+        with pytest.raises(Exception, match="it is gone"):
+            sa.write_once(numbers(spark), fail_late, tmp_path / "a", **options)
+        failing.unlink()
+        done = sa.write_once(numbers(spark), fail_late, tmp_path / "a", **options)
+    finally:
+        spark.conf.unset("spark.sql.files.maxRecordsPerFile")
+
+    assert ids(done) == sorted([*range(ROWS)] * 2)
+    assert sum(calls.counts().values()) <= ROWS + 2 * 61  # Spark runs a task twice here
+
+
+def test_calls_run_in_as_many_tasks_as_before_and_none_has_more_rows_than_a_chunk(
+    spark, calls, tmp_path
+):
+    @sa.async_function("task long")
+    async def place(row):
+        calls.add("called")
+        return {"task": row.p}
+
+    df = numbers(spark).withColumn("p", F.spark_partition_id())
+    path = str(tmp_path / "out")
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")  # the join shuffles
+    try:
+        for rows in (101, ROWS):
+            sa.write_once(df.where(f"id % {ROWS} < {rows}"), place, path, key="id", chunk=1000)
+    finally:
+        spark.conf.unset("spark.sql.autoBroadcastJoinThreshold")
+    written = spark.read.parquet(path).withColumn("file", F.input_file_name())
+    sizes = {row.file: row["count"] for row in written.groupBy("file").count().collect()}
+    assert len([size for size in sizes.values() if size]) <= 3 + 3
+    assert sum(sizes.values()) == calls.counts()["called"] == ROWS
+
+
+def test_no_rows_make_a_table_without_rows(spark, look_up, tmp_path):
+    path = str(tmp_path / "out")
+    for _ in range(2):
+        done = sa.write_once(numbers(spark, 0), look_up, path, key="id")
+        assert done.count() == 0
+    assert spark.read.parquet(path).columns == ["id", "doubled"]
+
+
+@pytest.mark.parametrize("most", [1, 7, 61, 5003])
+def test_chunks_have_each_bucket_once_and_at_most_as_many_rows_as_asked_for(most):
+    chance = random.Random(most)  # noqa: S311 - no secret
+    counts = [(bucket, chance.randint(1, 13)) for bucket in range(0, 997, 3)]
+    chunks = list(_chunks(counts, most))
+    of_chunks = [[it for it in counts if first <= it[0] <= last] for first, last in chunks]
+
+    assert [it for of_one in of_chunks for it in of_one] == counts
+    for of_one in of_chunks:
+        assert len(of_one) == 1 or sum(rows for _, rows in of_one) <= most
+
+
+def test_a_wrong_use_calls_nothing(spark, look_up, calls, events, tmp_path):
+    sa.write_once(numbers(spark, 2), look_up, tmp_path / "there", key="id")
+    twice, new = numbers(spark).withColumn("k", F.col("id") % 13), str(tmp_path / "new")
+    for df, path, options, words in (
+        (twice, new, {"key": "k"}, "13 of its values are in 331 rows of the input"),
+        (twice, tmp_path / "there", {"key": "id"}, "`path` has rows with other columns"),
+        (twice, new, {"key": "K"}, "names column `K`, and the input has id, k"),
+        (twice, new, {"key": "id", "output": "replace"}, "which is not written"),
+        (twice, new, {"key": F.col("id")}, "`key` is an expression"),
+        (twice, new, {"key": "id", "chunk": 0}, "`chunk` must be an int of at least 1"),
+        (twice, "", {"key": "id"}, "`path` must be"),
+        (twice, new, {"key": "id", "timeout": 0}, "`timeout` must be"),
+        (twice.withColumn("m", F.create_map("k", "k")), new, {"key": "m"}, "type map<"),
+        (events, new, {"key": "id"}, "is for DataFrames that end"),
+    ):
+        with pytest.raises(sa.ConfigurationError, match=words):
+            sa.write_once(df, look_up, path, **options)
+    assert calls.counts() == {"0": 1, "1": 1}
+
+
+class Killing:
+    """A service that counts its calls, and says when there were so many."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[str] = Counter()
+        self.last, self.reached = 0, threading.Event()
+        self.lock = threading.Lock()
+
+    def __call__(self, target: str, _before: int) -> Answer:
+        with self.lock:
+            self.calls[target] += 1
+            if sum(self.calls.values()) == self.last:
+                self.reached.set()
+        return 200, {}, json.dumps({"name": f"name of {target[1:]}"}).encode()
+
+    def wait_for(self, calls: int, run: subprocess.Popen) -> None:
+        """Returns when there were so many, or the run has ended."""
+        reached = threading.Event()
+        with self.lock:
+            self.last, self.reached = calls, reached
+        threading.Thread(target=lambda: (run.wait(), reached.set()), daemon=True).start()
+        reached.wait()
+        assert run.poll() is None, "it ended by itself"
+
+
+@pytest.mark.timeout(400)
+def test_a_run_that_was_killed_pays_for_one_chunk_twice_at_most(spark, tmp_path):
+    """``WRITE_ONCE_KILLS=10`` kills as often as the figure on the page was taken with."""
+    rows, chunk, kills = 3000, 301, int(os.environ.get("WRITE_ONCE_KILLS", "2"))
+    chance = random.Random(f"kills {kills}")  # noqa: S311 - no secret
+    path, counting, again = tmp_path / "out", Killing(), 0
+    with ScriptedServer(counting) as server:
+        command = [sys.executable, "-m", "tests.spark.write_once_program"]
+        command += [server.url, str(rows), str(chunk), str(path)]
+        for _ in range(kills):
+            before = sum(counting.calls.values())
+            run = subprocess.Popen(command, cwd=Path(__file__).parents[2], start_new_session=True)
+            counting.wait_for(before + chance.randint(1, (rows - before + again) // 2), run)
+            os.killpg(run.pid, signal.SIGKILL)
+            run.wait()
+            kept = spark.read.schema("id long, name string").parquet(str(path)).collect()
+            assert len({row.id for row in kept}) == len(kept)
+            again = sum(counting.calls.values()) - len(kept)
+        assert subprocess.run(command, cwd=Path(__file__).parents[2], check=False).returncode == 0
+
+    done = spark.read.parquet(str(path))
+    assert sorted(map(tuple, done.collect())) == [(i, f"name of {i}") for i in range(rows)]
+    assert len(counting.calls) == rows
+    assert sum(counting.calls.values()) <= rows + kills * chunk

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An action: a call for each row, and what became of the calls.
+"""An action: a call for each row, counted once.
 
 ```text
   task: rows --> calls --> the rows that failed, and at the end one row of counts
@@ -70,7 +70,7 @@ _NO_USE = {
 
 @dataclass(frozen=True)
 class Sent:
-    """What became of the calls of `send`.
+    """How many rows `send` has called for, and how many of them failed.
 
     Attributes:
         rows: Rows that were called for, each counted once.
@@ -105,7 +105,7 @@ def send(
     options: WaitOptions | None = None,
     **given: Unpack[WaitArguments],
 ) -> Sent:
-    """Calls `function` for each row of `df`, now, and returns what became of the calls.
+    """Calls `function` for each row of `df`, now, and returns how many failed.
 
     For functions that are called for what they do. What a Python function returns is not looked at,
     so it needs no schema. A row that fails for good does not end the action: ``on_error`` is

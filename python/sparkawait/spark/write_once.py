@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["write_once"]
 
 _BUCKETS = 1 << 16
-"""Parts of the rows, of which chunks consist; the driver gets a count of each."""
+"""Parts of the rows. A chunk has some of them; the driver gets a count of each."""
 _BUCKET = "_sparkawait_bucket"
 
 

@@ -71,6 +71,10 @@ impl<K: Copy> DeadlineList<K> {
 
     /// Drops stale deadlines at the head, and all of them when they are the majority.
     pub fn purge(&mut self, live: usize, mut is_live: impl FnMut(K, ProcessingTime) -> bool) {
+        if live == 0 {
+            // All calls have ended, as after each burst where they return at once.
+            self.deadlines.clear();
+        }
         while self.deadlines.front().is_some_and(|(at, key)| !is_live(*key, *at)) {
             self.deadlines.pop_front();
         }
@@ -188,6 +192,18 @@ mod tests {
         let due: Vec<char> = std::iter::from_fn(|| list.pop_due(at(10))).collect();
 
         assert_eq!(due, ['a', 'b', 'c']);
+    }
+
+    #[test]
+    fn none_is_asked_about_when_nothing_can_be_live() {
+        let mut list = DeadlineList::new();
+        for key in 0..13 {
+            list.push(at(key), key);
+        }
+        assert_eq!(list.next(0, |_, _| unreachable!("nothing is held")), None);
+        assert_eq!(list.count(|_, _| true), 0);
+        list.push(at(17), 17);
+        assert_eq!(list.next(1, |_, _| true), Some(at(17)));
     }
 
     #[test]

@@ -31,9 +31,9 @@ fn named_seeds() -> Option<Range<u64>> {
     Some(first.parse().unwrap()..end.parse().unwrap())
 }
 
-/// Seeds by the time, or by `PROPTEST_RNG_SEED` where runs should be the same.
+/// Seeds by the time, or by the number `FRESH_SEEDS`: in CI each commit has its own.
 fn fresh_seeds() -> Range<u64> {
-    let fixed = std::env::var("PROPTEST_RNG_SEED").ok().and_then(|it| it.parse().ok());
+    let fixed = std::env::var("FRESH_SEEDS").ok().and_then(|it| it.parse().ok());
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let number: u64 = fixed.unwrap_or_else(|| u64::from(since.subsec_nanos()) ^ since.as_secs());
     let first = SEEDS.end + number % 1_000_000_007;

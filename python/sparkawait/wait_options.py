@@ -169,7 +169,9 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
         True,  # noqa: FBT003 - the default
         boolean,
         "starts with few calls (an eighth, at least 4), so that `show()` and `limit` do not"
-        " pay for rows that you won't see; full speed 100 ms after the first rows were taken",
+        " pay for rows that you won't see; full speed 100 ms after the first rows were taken. Only"
+        " in the first tasks of a function in a worker: a later `show(3)` may pay for"
+        " `max_concurrency` rows and more",
         type="bool",
         of_columns=False,
         is_rare=True,

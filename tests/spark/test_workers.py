@@ -19,6 +19,8 @@ from sparkawait.exceptions import ErrorKind
 from sparkawait.spark import shipment, shipping
 from sparkawait.spark.shipment import Shipment, fingerprint
 from sparkawait.spark.shipping import run_drivers_python
+from tests.support.environments import Environment
+from tests.support.spark_program import run_spark_program
 
 pytestmark = pytest.mark.spark
 
@@ -258,6 +260,38 @@ def test_workers_run_the_drivers_python_where_nobody_chose_theirs(spark, monkeyp
 
     assert sa.ordered_wait(spark.range(3), double).count() == 3
     assert spark.sparkContext.pythonExec == sys.executable
+
+
+@pytest.mark.parametrize("is_other", [True, False])
+def test_a_python_that_workers_would_not_have_run_is_told_once(
+    spark, python, monkeypatch, caplog, is_other
+):
+    other = python("exit 1") if is_other else sys.executable
+    monkeypatch.setattr(shipping.shutil, "which", lambda _: other)
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    shipping._tell_of_python.cache_clear()
+    for _ in range(3):
+        monkeypatch.setattr(spark.sparkContext, "pythonExec", "python3")
+        run_drivers_python(spark)
+
+    assert spark.sparkContext.pythonExec == sys.executable
+    said = [it.getMessage() for it in caplog.records if "the workers of this session" in it.msg]
+    assert len(said) == is_other
+    assert all(f"run {sys.executable}, as the driver does" in it for it in said)
+
+
+def test_workers_without_pyarrow_are_named_by_ship_with_the_way_out(tmp_path):
+    empty = Environment.venv(tmp_path / "empty").python
+    body = """
+from sparkawait.spark import shipping
+try:
+    shipping._platform_of_executors(spark)
+except sa.ConfigurationError as error:
+    print(error.kind, error)
+"""
+    told = run_spark_program(body, PYSPARK_PYTHON=str(empty)).stdout
+    assert f"module-missing the workers run `{empty}`, which has no pyarrow" in told
+    assert "set PYSPARK_PYTHON on the driver, before the session starts" in told
 
 
 def test_a_column_function_runs_the_drivers_python_where_nobody_chose_one(spark, monkeypatch):

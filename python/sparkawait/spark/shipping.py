@@ -16,7 +16,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+_logger = logging.getLogger("sparkawait")
 _shipped: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 """The digest of what was sent, by the context of a classic session, or by a session of Connect."""
 
@@ -152,7 +155,18 @@ def _platform_of_executors(spark: SparkSession) -> Platform:
     run_drivers_python(spark)
     with probe_by_value():
         one = spark.range(1, numPartitions=1)
-        [row] = one.mapInArrow(_probe.batches_of_what_runs, "told string").collect()
+        try:
+            [row] = one.mapInArrow(_probe.batches_of_what_runs, "told string").collect()
+        except Exception as error:
+            if _NO_PYARROW.search(str(error)) is None:
+                raise
+            python = "their python3" if is_connect(spark) else f"`{_python_of(spark)}`"
+            msg = (
+                f"the workers run {python}, which has no pyarrow, and Spark's Arrow functions need"
+                " it: install it there; or set PYSPARK_PYTHON on the driver, before the session"
+                " starts, to the path of a Python of the workers that has it"
+            )
+            raise ConfigurationError(msg, ErrorKind.MODULE_MISSING) from error
     told = json.loads(row["told"])
     return Platform(
         told["system"],
@@ -161,6 +175,14 @@ def _platform_of_executors(spark: SparkSession) -> Platform:
         (told["version"][0], told["version"][1]),
         (told["python"][0], told["python"][1]),
     )
+
+
+_NO_PYARROW = re.compile(r"No module named 'pyarrow'|PyArrow .{0,40}must be installed")
+
+
+def _python_of(spark: SparkSession) -> str:
+    context: Any = spark.sparkContext
+    return str(context.pythonExec)
 
 
 # -- what Spark's Arrow functions and the Python of Spark's workers must have, asked on the driver
@@ -271,12 +293,28 @@ def run_drivers_python(spark: SparkSession | None) -> None:
     """
     if spark is None or not sys.executable or _CHOICE in os.environ:
         return
+    found = shutil.which(_UNCHOSEN)
     if is_connect(spark):
         # Asked last: it takes a call to the server.
         if _SERVER_OF_THIS_PROCESS in os.environ and not spark.conf.get(_CHOICE_OF_CONNECT, None):
             spark.conf.set(_CHOICE_OF_CONNECT, sys.executable)
+            _tell_of_python(found)
         return
     context: Any = spark.sparkContext
     is_chosen = context.pythonExec != _UNCHOSEN or spark.conf.get(_CHOICE_OF_SUBMIT, None)
     if context.master.startswith("local") and not is_chosen:
         context.pythonExec = sys.executable
+        _tell_of_python(found)
+
+
+@functools.cache
+def _tell_of_python(found: str | None) -> None:
+    """Says once which Python workers run from now on, where they would have run another one."""
+    if found is None or os.path.realpath(found) != os.path.realpath(sys.executable):
+        _logger.warning(
+            "the workers of this session run %s, as the driver does, and not `%s` (%s), for all"
+            " Python functions from now on; set PYSPARK_PYTHON before the session starts to choose",
+            sys.executable,
+            _UNCHOSEN,
+            found or "not found",
+        )

@@ -135,7 +135,9 @@ def ordered_wait(
             also limits the results that wait. Default: `sa.OutputBatches("auto", 8192, "64 MB",
             None)`.
         warm_up: Starts with few calls (an eighth, at least 4), so that `show()` and `limit` do not
-            pay for rows that you won't see; full speed 100 ms after the first rows were taken.
+            pay for rows that you won't see; full speed 100 ms after the first rows were taken. Only
+            in the first tasks of a function in a worker: a later `show(3)` may pay for
+            `max_concurrency` rows and more.
         carry_over: A micro-batch ends while calls are in flight, and a later one emits their
             results: `True`, or `sa.CarryOver(emit=, linger=, order_by=, drain=, vehicle=, name=)`.
             Streaming DataFrames only.
@@ -249,7 +251,9 @@ def unordered_wait(
             also limits the results that wait. Default: `sa.OutputBatches("auto", 8192, "64 MB",
             None)`.
         warm_up: Starts with few calls (an eighth, at least 4), so that `show()` and `limit` do not
-            pay for rows that you won't see; full speed 100 ms after the first rows were taken.
+            pay for rows that you won't see; full speed 100 ms after the first rows were taken. Only
+            in the first tasks of a function in a worker: a later `show(3)` may pay for
+            `max_concurrency` rows and more.
         carry_over: A micro-batch ends while calls are in flight, and a later one emits their
             results: `True`, or `sa.CarryOver(emit=, linger=, order_by=, drain=, vehicle=, name=)`.
             Streaming DataFrames only.
@@ -359,7 +363,9 @@ def key_ordered_wait(
             also limits the results that wait. Default: `sa.OutputBatches("auto", 8192, "64 MB",
             None)`.
         warm_up: Starts with few calls (an eighth, at least 4), so that `show()` and `limit` do not
-            pay for rows that you won't see; full speed 100 ms after the first rows were taken.
+            pay for rows that you won't see; full speed 100 ms after the first rows were taken. Only
+            in the first tasks of a function in a worker: a later `show(3)` may pay for
+            `max_concurrency` rows and more.
         carry_over: A micro-batch ends while calls are in flight, and a later one emits their
             results: `True`, or `sa.CarryOver(emit=, linger=, order_by=, drain=, vehicle=, name=)`.
             Streaming DataFrames only.

@@ -87,13 +87,16 @@ def test_polars_reads_it_and_is_read():
     assert polars.DataFrame(sa.arrow.ordered_wait(frame.head(0), square)).columns == read.columns
 
 
-def test_duckdb_reads_it():
+@pytest.mark.parametrize("is_reader", [True, False])
+def test_duckdb_reads_it(is_reader):
     duckdb = pytest.importorskip("duckdb")
     out = sa.arrow.unordered_wait(numbers(), square)
 
-    [(rows, total)] = (
-        duckdb.from_arrow(out.to_reader()).aggregate("count(*), sum(square)").fetchall()
-    )
+    with duckdb.connect() as connection:
+        relation = (
+            connection.from_arrow(out.to_reader()) if is_reader else connection.sql("from out")
+        )
+        [(rows, total)] = relation.aggregate("count(*), sum(square)").fetchall()
 
     assert (rows, total) == (13, sum(i * i for i in range(13)))
 

@@ -138,6 +138,17 @@ def test_a_frame_of_polars_will_do():
     assert found(sa.arrow.unordered_wait(table(), function)) == EXPECTED
 
 
+def test_duckdb_will_do():
+    duckdb = pytest.importorskip("duckdb")
+
+    @sa.async_function("doubled long", batch=batched())
+    def query(batch):
+        with duckdb.connect() as connection:
+            return connection.sql("select id * 2 as doubled from batch").to_arrow_table()
+
+    assert found(sa.arrow.unordered_wait(table(), query, max_concurrency=3)) == EXPECTED
+
+
 WRONG = {
     "None": (lambda batch: None, "returned None; return a pyarrow.RecordBatch", "result-is-none"),
     "a list": (lambda batch: [1], "returned a `list`; return a pyarrow.RecordBatch", None),

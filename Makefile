@@ -229,6 +229,11 @@ site: dev target/docs/.packages ## build the documentation site into target/site
 	$(PY) -m tools.site_source target/site-source
 	@$(SITE) mkdocs build --quiet
 
+.PHONY: site-check
+site-check: site target/site-check/.packages ## look at the site in a headless browser, two widths, light and dark; axe must find nothing
+	tools/install-servers --browser
+	target/site-check/bin/python tools/site_check.py target/site target/site-pictures
+
 .PHONY: site-deploy
 site-deploy: site ## publish the site as SITE_VERSION, and as the latest one, on the branch gh-pages
 	@$(SITE) mike deploy --push --update-aliases $(SITE_VERSION) latest
@@ -276,7 +281,7 @@ bench-baseline: count-instructions ## count the instructions of each layer and w
 lock: $(VENV)/.packages ## write requirements/*.lock anew from pyproject.toml
 	$(PY) -m venv target/uv
 	target/uv/bin/pip install --quiet uv
-	for group in dev demo-alone $(OLDER) java wheel docs workflows notebooks $(COMPARED); do \
+	for group in dev demo-alone $(OLDER) java wheel docs site-check workflows notebooks $(COMPARED); do \
 		target/uv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.10 --group $$group \
 			--generate-hashes --no-emit-index-url --no-header --no-annotate --output-file requirements/$$group.lock; \
 	done
@@ -316,7 +321,7 @@ $(VENV)/.packages: requirements/dev.lock | need-rust
 	@touch $@
 
 # What builds wheels and the site, and what checks the workflows, has packages of its own.
-target/wheel/.packages target/docs/.packages target/workflows/.packages: target/%/.packages: requirements/%.lock | need-rust
+target/wheel/.packages target/docs/.packages target/site-check/.packages target/workflows/.packages: target/%/.packages: requirements/%.lock | need-rust
 	@tools/need-python $(PYTHON)
 	test -x target/$*/bin/python || $(PYTHON) -m venv target/$*
 	target/$*/bin/python $(PIP_INSTALL) --requirement requirements/$*.lock

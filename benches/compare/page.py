@@ -10,7 +10,7 @@ from typing import Any
 from benches.compare.goals import Goal, goals
 from benches.compare.workloads import WORKLOADS
 
-__all__ = ["CHARTS", "fill", "goal_table", "tables", "write"]
+__all__ = ["CHARTS", "FILLED", "fill", "goal_table", "tables", "write"]
 
 CHARTS = {
     "throughput": "Throughput over calls in flight, calls of 1-20 ms",
@@ -121,7 +121,10 @@ Flink, {others} of the others. [Benchmarks](../benchmarks.md) sums it up and say
 
 def goal_table(document: dict[str, Any]) -> str:
     """Returns a Markdown table of what sparkawait is to reach, and whether it does."""
-    lines = [_line(("figure", "measured", "to reach", "")), _line(("---", "---:", "---:", "---"))]
+    lines = [
+        _line(("figure", "measured", "to reach", "verdict")),
+        _line(("---", "---:", "---:", "---")),
+    ]
     return "\n".join([*lines, *(_line(_goal(goal)) for goal in goals(document))])
 
 
@@ -308,19 +311,60 @@ def _peers(document: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def fill(readme: Path, document: dict[str, Any]) -> None:
-    """Writes a short table between the marks of the README; without them it is left as it is."""
-    if not readme.exists():
-        return
-    before, begin, rest = readme.read_text().partition(_BEGIN)
-    _, end, after = rest.partition(_END)
-    if not begin or not end:
-        return
+def fill(root: Path, document: dict[str, Any]) -> None:
+    """Writes the figures of `FILLED` between their marks; a page without marks stays as it is."""
+    for name, told in FILLED.items():
+        path = root / name
+        if not path.exists():
+            continue
+        before, begin, rest = path.read_text().partition(_BEGIN)
+        _, end, after = rest.partition(_END)
+        if begin and end:
+            path.write_text(f"{before}{begin}\n{told(document)}\n{end}{after}")
+
+
+def _of_readme(document: dict[str, Any]) -> str:
     cores = document["machine"].get("cores")
     told = f"Rows a second on {cores} cores, one task, {document['date']}, {document['commit']}."
     text = f"{_summary(document, README_WORKLOADS, README_PEERS)}\n\n{told}"
-    text += " More workloads, and how it is measured: [docs/benchmarks.md](docs/benchmarks.md)."
-    readme.write_text(f"{before}{begin}\n{text}\n{end}{after}")
+    return (
+        f"{text} More workloads, and how it is measured: [docs/benchmarks.md](docs/benchmarks.md)."
+    )
+
+
+def _of_tuning(document: dict[str, Any]) -> str:
+    peers = {
+        "native function": "sparkawait_native",
+        "Python function": "sparkawait_python",
+        "gather per batch": "recipe_gather",
+    }
+    summaries = {(it["peer"], it["workload"]): it["summary"] for it in document["results"]}
+
+    def told(peer: str, workload: str, key: str, form: str) -> str:
+        value = (summaries.get((peer, workload)) or {}).get(key)
+        return format(value["median"], form) if value else ""
+
+    lines = [_line(("calls in flight", *peers)), _line(("---:", *["---:"] * len(peers)))]
+    for calls in (100, 1_000, 10_000):
+        cells = [told(it, f"uniform-{calls}", "share_of_bound", ".3f") for it in peers.values()]
+        lines.append(_line((_number(calls), *cells)))
+    native, python = (
+        told(peer, "http", "cpu_seconds_per_million_rows", ".0f")
+        for peer in ("sparkawait_native", "sparkawait_python")
+    )
+    table = "\n".join(lines)
+    return (
+        f"How much of that one task in Spark reaches, with calls of 1 to 20 ms:\n\n{table}\n\n"
+        f"A million HTTP lookups take {native} s of CPU with `sa.http`, and {python} s with aiohttp"
+        " in a Python function."
+    )
+
+
+FILLED: Mapping[str, Callable[[dict[str, Any]], str]] = {
+    "README.md": _of_readme,
+    "docs/guides/tuning.md": _of_tuning,
+}
+"""Pages that have figures of the comparison between marks, and what stands there."""
 
 
 def _rate(summary: dict[str, Any]) -> str:

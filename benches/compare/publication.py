@@ -68,7 +68,7 @@ def publish(results: Path, drawn: Path, docs: Path) -> None:
     for name in (PAGE, TABLES):
         (docs / name).write_bytes((drawn / name).read_bytes())
     (docs / DATA).write_text(json.dumps(digest(document), indent=1) + "\n")
-    page.fill(docs.parent / "README.md", document)
+    page.fill(docs.parent, document)
 
 
 def lacks(document: dict[str, Any]) -> Iterator[str]:
@@ -97,15 +97,20 @@ def lacks(document: dict[str, Any]) -> Iterator[str]:
 def stale(docs: Path) -> list[str]:
     """Names the files that do not say what the published data say."""
     document = json.loads((docs / DATA).read_text())
-    readme = docs.parent / "README.md"
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch, "docs")
         (copy / CHARTS).mkdir(parents=True)
         for chart in (docs / CHARTS).glob("*.svg"):
             (copy / CHARTS / chart.name).touch()
         page.write(document, copy)
-        (copy.parent / readme.name).write_bytes(readme.read_bytes())
-        page.fill(copy.parent / readme.name, document)
-        pairs = [(docs / name, copy / name) for name in (PAGE, TABLES)]
-        pairs.append((readme, copy.parent / readme.name))
-        return [there.name for there, new in pairs if there.read_bytes() != new.read_bytes()]
+        filled = [name for name in page.FILLED if (docs.parent / name).exists()]
+        for name in filled:
+            (copy.parent / name).parent.mkdir(exist_ok=True)
+            (copy.parent / name).write_bytes((docs.parent / name).read_bytes())
+        page.fill(copy.parent, document)
+        names = [f"{docs.name}/{PAGE}", f"{docs.name}/{TABLES}", *filled]
+        return [name for name in names if _differ(docs.parent / name, copy.parent / name)]
+
+
+def _differ(there: Path, new: Path) -> bool:
+    return there.read_bytes() != new.read_bytes()

@@ -193,7 +193,7 @@ WORKLOADS: tuple[Workload, ...] = (
         "Calls of 1-20 ms, 100 at a time",
         calls=100,
         delays=_UNIFORM,
-        peers=_OPERATORS,
+        peers=_OPERATORS | _IN_SPARK - {"daft"},
     ),
     *(
         Workload(

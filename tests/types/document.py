@@ -56,7 +56,7 @@ def _section(path: Path) -> str:
     if path.text:
         lines += [path.text.strip(), ""]
     if path.rules:
-        lines += ["| type | value | | |", "|---|---|---|---|"]
+        lines += ["| type | value | what happens | why |", "|---|---|---|---|"]
         lines += [
             f"| {_shown(rule.types)} | {_shown(rule.names)} | {rule.verdict} | {rule.why} |"
             for rule in path.rules

@@ -399,7 +399,7 @@ def test_the_readme_gets_its_figures_between_its_marks(tmp_path):
     readme = tmp_path / "README.md"
     readme.write_text("before\n<!-- benchmarks: begin -->\nold\n<!-- benchmarks: end -->\nafter\n")
     for _ in range(2):
-        page.fill(readme, document)
+        page.fill(tmp_path, document)
     lines = readme.read_text().splitlines()
     assert lines[:2] == ["before", "<!-- benchmarks: begin -->"]
     assert lines[4:6] == [
@@ -412,7 +412,7 @@ def test_the_readme_gets_its_figures_between_its_marks(tmp_path):
 def test_a_readme_without_marks_is_left_as_it_is(tmp_path):
     readme = tmp_path / "README.md"
     readme.write_text("as it is <!-- benchmarks: begin -->")
-    page.fill(readme, results(daft=Rounds({0: measured(1, 1.0)})).document)
+    page.fill(tmp_path, results(daft=Rounds({0: measured(1, 1.0)})).document)
     assert readme.read_text() == "as it is <!-- benchmarks: begin -->"
 
 

@@ -121,7 +121,7 @@ simulate: | need-rust ## run whole tasks in simulation, SEEDS=0..10000 of them; 
 
 .PHONY: test-python
 test-python: dev $(VENV)/.servers ## the Python tests that need no Spark, and the examples in docstrings
-	$(PY) -m pytest --quiet -m "not spark and not install"
+	$(PY) -m pytest --quiet -m "not spark and not install and not lake"
 
 .PHONY: test-spark
 test-spark: dev $(VENV)/.servers $(CLASS_DATA) ## the tests on the newest Spark
@@ -134,6 +134,12 @@ test-cluster: dev $(CLASS_DATA) ## the part of them that runs on a cluster of re
 .PHONY: test-install
 test-install: dev ## the first example of the README and the notebooks in new environments, with a wheel; the source archive
 	$(JAVA) SPARKAWAIT_WHEEL="$(SPARKAWAIT_WHEEL)" $(PY) -m pytest --quiet -o tmp_path_retention_policy=failed -m install tests/install
+
+# The newest line of Spark that Kafka, Delta and Iceberg have connectors for.
+.PHONY: test-lake
+test-lake: dev .venv-spark41/.packages ## the page about Kafka, Delta and Iceberg, with a real broker; fetches 180 MB of jars once
+	$(JAVA41) tools/kafka-jars .venv-spark41/bin/python target/lake/kafka; \
+		PATH="$$JAVA_HOME/bin:$$PATH" .venv-spark41/bin/python -m pytest --quiet -m lake tests/lake
 
 .PHONY: test-spark35
 test-spark35: dev .venv-spark35/.packages $(VENV)/.servers ## the tests of the Spark functions on the oldest Spark, 3.5

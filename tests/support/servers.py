@@ -71,6 +71,8 @@ class Server:
         options: Further arguments of `subprocess.Popen`, such as ``user=``.
     """
 
+    start_seconds = START_SECONDS
+
     def __init__(self, command: Sequence[str], port: int, directory: Path, **options: Any) -> None:
         self.command = list(command)
         self.port = port
@@ -147,7 +149,7 @@ class Server:
             os.killpg(process.pid, number)
 
     def _wait_until_it_accepts(self, process: subprocess.Popen[bytes]) -> None:
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + self.start_seconds
         while True:
             code = process.poll()
             if code is not None:

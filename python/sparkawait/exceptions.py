@@ -83,6 +83,7 @@ class ErrorKind(str, Enum):
     REQUEST_REFUSED = "request-refused"
     UNAUTHORIZED = "unauthorized"
     DESTINATION_UNAVAILABLE = "destination-unavailable"
+    THREADS_HUNG = "threads-hung"
 
     def __str__(self) -> str:
         """Returns the stable string."""

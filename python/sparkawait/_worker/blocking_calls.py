@@ -191,7 +191,7 @@ class BlockingCalls:
             f"all {self._limit} threads of `{self._name}` are held by calls that do not return,"
             f" and no row can be called for any more: {self._ages()}; give the client a timeout of"
             " its own, shorter than `timeout` of the row",
-            ErrorKind.THREAD_NOT_STARTED,
+            ErrorKind.THREADS_HUNG,
         )
 
     def _ages(self) -> str:

@@ -140,6 +140,8 @@ error_kinds! {
     Unauthorized = "unauthorized",
     /// A row has waited too long for a destination that is paused or does not answer.
     DestinationUnavailable = "destination-unavailable",
+    /// All threads of a plain function are held by calls that do not return.
+    ThreadsHung = "threads-hung",
 }
 
 impl ErrorKind {

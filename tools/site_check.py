@@ -35,6 +35,7 @@ FLAGS = (
 )
 WIDTHS = {"narrow": 390, "wide": 1280}
 HEIGHT = 900
+FAILED = 400
 SCHEMES = ("light", "dark")
 PICTURED = ("index.html", "limits.html", "options.html", "reference/types.html")
 
@@ -55,7 +56,7 @@ def _served(site: Path) -> Iterator[str]:
 
 def _note(failed: list[str], response: Response) -> None:
     """Notes what is not there; a site that is not published has no list of versions."""
-    if not response.ok and not response.url.endswith("/versions.json"):
+    if response.status >= FAILED and not response.url.endswith("/versions.json"):
         failed.append(f"{response.url}: {response.status}")
 
 
@@ -110,6 +111,7 @@ def main(site: Path, pictures: Path, names: list[str]) -> None:
             for found in _findings(browser, url, name, pictures):
                 count += 1
                 sys.stdout.write(f"{found}\n")
+                sys.stdout.flush()
         browser.close()
     sys.stdout.write(f"{len(names)} pages, {count} findings, pictures in {pictures}\n")
     sys.exit(1 if count else 0)

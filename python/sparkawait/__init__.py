@@ -39,7 +39,7 @@ from sparkawait.batch import Batch
 from sparkawait.cache import Cache
 from sparkawait.capture import Capture, FailAfter
 from sparkawait.channels import Channels
-from sparkawait.connectors import http, postgres, redis
+from sparkawait.connectors import connector, http, postgres, redis
 from sparkawait.exceptions import (
     AsyncFunctionError,
     AsyncIOError,
@@ -114,6 +114,7 @@ __all__ = [
     "async_function",
     "async_udf",
     "blocking",
+    "connector",
     "http",
     "key_ordered_wait",
     "ordered_wait",

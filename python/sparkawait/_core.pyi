@@ -275,14 +275,10 @@ class Native:
         timestamps: bool,
     ) -> Native: ...
     @staticmethod
-    def http(description: str, sources: Mapping[str, tuple[Callable[[], str], bool]]) -> Native: ...
-    @staticmethod
-    def postgres(
-        description: str, sources: Mapping[str, tuple[Callable[[], str], bool]]
-    ) -> Native: ...
-    @staticmethod
-    def redis(
-        description: str, sources: Mapping[str, tuple[Callable[[], str], bool]]
+    def of(
+        connector: str,
+        description: str,
+        sources: Mapping[str, tuple[Callable[[], str], bool]],
     ) -> Native: ...
 
 @final

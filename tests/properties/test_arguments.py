@@ -338,6 +338,7 @@ CALLS = {
         with_watermark,
         parameters(sa.WatermarkStrategy.for_bounded_out_of_orderness),
     ),
+    "connector": (lambda **given: sa.connector(**{"name": "A", **given}), parameters(sa.connector)),
     "secret": (lambda **given: sa.secret(**{"name": "A", **given}), parameters(sa.secret)),
     "async_function": (decorated, parameters(sa.async_function)),
     "blocking": (in_threads, parameters(sa.blocking)),

@@ -292,7 +292,7 @@ class HttpFunction(NativeFunction):
 
     def _read(self, look_up: LookUp, *, retry_misses: bool = False) -> _core.Native:
         description = self._description(look_up, retry_misses=retry_misses)
-        return _core.Native.http(json_module.dumps(description), self._sources()[0])
+        return _core.Native.of("http", json_module.dumps(description), self._sources()[0])
 
     def _sources(self) -> tuple[Sources, dict[str, str]]:
         """Returns what reads secrets again that may change, and what tells them from others."""

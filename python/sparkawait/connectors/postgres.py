@@ -241,7 +241,7 @@ class Lookup(NativeFunction):
     def concurrency(self) -> int | None:
         """Most rows in queries at a time: those of a query on each connection."""
         description = self._description(left_out, retry_misses=False)
-        return _core.Native.postgres(description, {}).concurrency()
+        return _core.Native.of("postgres", description, {}).concurrency()
 
     def dropping_misses(self) -> Lookup:
         """Returns the function with ``how="inner"``."""
@@ -253,7 +253,7 @@ class Lookup(NativeFunction):
         if input_schema is None:
             # Nothing is known of the columns.
             description["parameters"] = []
-        native = _core.Native.postgres(json.dumps(description), {})
+        native = _core.Native.of("postgres", json.dumps(description), {})
         check_native(self, native, input_schema)
 
     def _sources(self) -> tuple[Sources, dict[str, str]]:
@@ -289,7 +289,7 @@ class Lookup(NativeFunction):
 
     def _native(self, *, retry_misses: bool) -> Native:
         sources, _ = self._sources()
-        return _core.Native.postgres(self._description(retry_misses=retry_misses), sources)
+        return _core.Native.of("postgres", self._description(retry_misses=retry_misses), sources)
 
     def described(self) -> Lookup:
         """Returns the function with the columns and types that the server says it has."""

@@ -294,7 +294,7 @@ class RedisFunction(NativeFunction):
             "misses": {"how": options["how"], "retry": retry_misses},
             "required": self.required,
         }
-        return _core.Native.redis(json.dumps(description), sources)
+        return _core.Native.of("redis", json.dumps(description), sources)
 
 
 def make(

@@ -9,22 +9,22 @@ use std::sync::Arc;
 /// Why a row is not to be called.
 #[derive(Clone)]
 pub struct RefusedRow {
-    /// What is wrong; may quote the cause.
+    /// What is wrong; may quote what was raised.
     pub message: String,
     /// The same without any content of a row.
     pub summary: String,
     /// What was raised, if something was.
-    pub cause: Option<Arc<dyn Error + Send + Sync>>,
+    pub raised: Option<Arc<dyn Error + Send + Sync>>,
 }
 
 impl RefusedRow {
-    /// Describes what has no cause but itself.
+    /// Describes what was not raised.
     pub fn new(message: String) -> Self {
-        Self { summary: message.clone(), message, cause: None }
+        Self { summary: message.clone(), message, raised: None }
     }
 }
 
-/// Shows nothing of the message and the cause, which may quote a value.
+/// Shows nothing of the message and of what was raised, which may quote a value.
 impl fmt::Debug for RefusedRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RefusedRow").field("summary", &self.summary).finish_non_exhaustive()

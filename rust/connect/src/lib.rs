@@ -19,10 +19,14 @@
 //!
 //! | what they share | what it is |
 //! |---|---|
+//! | [`connectors`] | the table of them, by name |
 //! | [`template`] | texts with columns in braces, as keys and addresses are |
 //! | [`lookup`] | found rows, a miss or a failure for each call |
 //! | `column` | a column that grows, and can be cut back |
+//! | [`exchange`] | the seam of a connector: it connects and asks, all else is there |
+//! | [`failure`] | why a call failed, and what may be done about it |
 //! | `dial` | TCP connections to a host of several addresses |
+//! | `lines` | rows that wait for a request of many rows, channel by channel |
 //! | [`limit_headers`] | what a response says of the limits of its service |
 //! | [`text`], [`json`], [`json_path`] | result columns out of what a service returned |
 //! | [`zone`] | time zones as Spark names them |
@@ -41,8 +45,12 @@
 )]
 
 mod column;
+pub mod connectors;
 #[cfg(feature = "tls")]
 mod dial;
+#[cfg(feature = "tls")]
+pub mod exchange;
+pub mod failure;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -51,6 +59,8 @@ pub mod http;
 pub mod json;
 pub mod json_path;
 pub mod limit_headers;
+#[cfg(feature = "tls")]
+mod lines;
 pub mod lookup;
 #[cfg(feature = "redis")]
 mod owed_calls;

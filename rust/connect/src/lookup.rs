@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The shape of a lookup: found rows, a miss, or a failure for each call.
 
-use std::time::Duration;
-
-use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch};
+use arrow::array::{Array, BooleanArray, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow::compute::filter_record_batch;
-use arrow::datatypes::Schema;
+use arrow::datatypes::{Schema, SchemaRef};
 use serde::Deserialize;
-use sparkawait_core::ErrorKind;
-use sparkawait_core::operator::{AttemptId, Retry};
-use sparkawait_core::policy::CallSign;
+use sparkawait_core::operator::AttemptId;
 
+use crate::failure::{Failure, plain_failure};
 use sparkawait_task::error::{CallFailure, StartError, TaskError};
 use sparkawait_task::function::{FailedCall, Known, ReplyGroup, ResultGroup};
 
@@ -98,34 +95,29 @@ impl LookupReply {
     }
 
     /// Says that `attempt` failed; no row belongs to it.
-    pub fn failed(&mut self, attempt: AttemptId, failure: CallFailure, retry: Retry) {
-        self.failures.push(FailedCall::new(attempt, Box::new(failure), retry));
+    pub fn failed(&mut self, attempt: AttemptId, failure: impl Into<Failure>) {
+        self.failures.push(failure.into().of_call(attempt));
     }
 
-    /// Does as [`failed`](Self::failed) where it is known what the failure says of the destination.
-    pub fn failed_with(
-        &mut self,
-        attempt: AttemptId,
-        failure: CallFailure,
-        retry: Retry,
-        sign: CallSign,
-    ) {
-        let failed = FailedCall::new(attempt, Box::new(failure), retry);
-        self.failures.push(FailedCall { sign, ..failed });
-    }
-
-    /// Says that the destination of the call that failed last asks not to be called for so long.
-    pub fn paused(&mut self, delay: Duration) {
-        if let Some(failed) = self.failures.last_mut() {
-            failed.pause = Some(delay);
-        }
+    /// Makes the reply to calls whose rows have a null key.
+    ///
+    /// # Errors
+    ///
+    /// [`TaskError::Internal`] if a column cannot be null.
+    pub fn null_keys(
+        on_miss: Misses,
+        schema: &SchemaRef,
+        attempts: &[AttemptId],
+    ) -> Result<ReplyGroup, TaskError> {
+        let mut reply = Self::new(on_miss, attempts.len());
+        let rows = attempts.iter().filter(|attempt| reply.null_key(**attempt)).count();
+        Ok(reply.finish(nulls(schema, rows)?))
     }
 
     /// Returns the rows of calls that found something, but have a null in a column that must have
-    /// none: ascending, with the position of that column.
-    ///
-    /// `columns` are those of the rows of this reply. A miss has nulls whatever was declared.
-    pub fn nulls(&self, columns: &[ArrayRef], required: &[usize]) -> Vec<(usize, usize)> {
+    /// none: ascending, with the position of that column. A miss has nulls whatever was declared.
+    fn rows_with_nulls(&self, rows: &RecordBatch, required: &[usize]) -> Vec<(usize, usize)> {
+        let columns = rows.columns();
         let with_nulls = required.iter().filter(|column| columns[**column].null_count() > 0);
         let mut found = Vec::new();
         for &column in with_nulls {
@@ -189,8 +181,7 @@ impl LookupReply {
             }
             keep.resize(end, failure.is_none());
             if let Some(failure) = failure {
-                let failure = Box::new(failure);
-                self.failures.push(FailedCall::new(attempt, failure, Retry::No));
+                self.failures.push(Failure::from(failure).of_call(attempt));
             } else {
                 let is_set = |flags: &Option<Vec<bool>>| flags.as_ref().is_some_and(|it| it[index]);
                 push_flag(&mut retries, attempts.len(), is_set(&self.retries));
@@ -206,6 +197,28 @@ impl LookupReply {
         (self.retries, self.misses, self.known) = (retries, misses, known);
         (self.attempts, self.counts) = (attempts, counts);
         Ok(self.finish(rows))
+    }
+
+    /// Makes the reply as [`finish_without`](Self::finish_without) does, where rows with a null in one of
+    /// the `required` columns are bad, too; others are in any order. `service` has no value for them.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn finish_required(
+        self,
+        rows: &RecordBatch,
+        mut bad: Vec<(usize, CallFailure)>,
+        required: &[usize],
+        service: &str,
+    ) -> Result<ReplyGroup, TaskError> {
+        bad.extend(self.rows_with_nulls(rows, required).into_iter().map(|(row, column)| {
+            let name = rows.schema_ref().field(column).name();
+            let text = format!("`{name}` is declared as not null, and {service} has none");
+            (row, plain_failure(text))
+        }));
+        bad.sort_by_key(|(row, _)| *row);
+        self.finish_without(rows, bad)
     }
 
     #[inline]
@@ -235,6 +248,19 @@ fn push_flag(flags: &mut Option<Vec<bool>>, index: usize, flag: bool) {
     }
 }
 
+/// Makes rows of nulls.
+///
+/// # Errors
+///
+/// [`TaskError::Internal`] if a column cannot be null.
+pub fn nulls(schema: &SchemaRef, rows: usize) -> Result<RecordBatch, TaskError> {
+    let fields = schema.fields().iter();
+    let columns = fields.map(|field| new_null_array(field.data_type(), rows)).collect();
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    RecordBatch::try_new_with_options(SchemaRef::clone(schema), columns, &options)
+        .map_err(|error| TaskError::Internal(format!("a miss does not fit the schema: {error}")))
+}
+
 /// Returns the positions of columns that a call which finds something must not leave null.
 ///
 /// # Errors
@@ -247,28 +273,6 @@ pub fn positions(required: &[String], results: &Schema) -> Result<Vec<usize>, St
         })
     };
     required.iter().map(position).collect()
-}
-
-/// Makes the failure of a call to a service.
-///
-/// `message` may quote what the service said and goes to the error column;
-/// `summary` must not hold row contents or secrets, and goes to logs.
-pub fn service_failure(message: impl Into<String>, summary: impl Into<String>) -> CallFailure {
-    CallFailure {
-        kind: ErrorKind::UserFunctionFailed,
-        message: message.into(),
-        summary: summary.into(),
-        cause: None,
-        status: None,
-    }
-}
-
-/// Makes the failure of a call that the service has answered with "no", for good.
-///
-/// A caller without permission gets a kind of its own: no row fares better.
-pub fn refusal(is_of_caller: bool, failure: CallFailure) -> CallFailure {
-    let kind = if is_of_caller { ErrorKind::Unauthorized } else { ErrorKind::RequestRefused };
-    CallFailure { kind, ..failure }
 }
 
 #[cfg(test)]

@@ -4,11 +4,14 @@
 use std::thread;
 
 use sparkawait_core::ErrorKind;
-use sparkawait_core::operator::{AttemptId, Retry};
+use sparkawait_core::operator::AttemptId;
 use sparkawait_core::policy::CallSign;
 
+use sparkawait_task::cause::Cause;
 use sparkawait_task::error::CallFailure;
-use sparkawait_task::function::{FailedCall, Replies, ReplyGroup};
+use sparkawait_task::function::{Replies, ReplyGroup};
+
+use crate::failure::Failure;
 
 /// Calls that are not answered yet; dropping them without an answer fails them.
 ///
@@ -32,16 +35,13 @@ impl Owed {
     }
 
     /// Fails them all.
-    pub(crate) fn fail(mut self, failure: &CallFailure, retry: Retry, sign: CallSign) {
-        self.answer(failure, retry, sign);
+    pub(crate) fn fail(mut self, failure: &Failure) {
+        self.answer(failure);
     }
 
-    fn answer(&mut self, failure: &CallFailure, retry: Retry, sign: CallSign) {
-        let failed = |attempt| {
-            let failure = Box::new(failure.clone());
-            FailedCall { sign, ..FailedCall::new(attempt, failure, retry) }
-        };
-        let failures = std::mem::take(&mut self.attempts).into_iter().map(failed).collect();
+    fn answer(&mut self, failure: &Failure) {
+        let attempts = std::mem::take(&mut self.attempts).into_iter();
+        let failures = attempts.map(|attempt| failure.clone().of_call(attempt)).collect();
         self.replies.send(ReplyGroup { failures, ..ReplyGroup::default() });
     }
 }
@@ -53,14 +53,8 @@ impl Drop for Owed {
         }
         let what = if thread::panicking() { "panicked; the log says why" } else { "was ended" };
         let message = format!("{} {what}, before the call was answered", self.who);
-        let kind = ErrorKind::Internal;
-        let failure = CallFailure {
-            kind,
-            message: message.clone(),
-            summary: message,
-            cause: None,
-            status: None,
-        };
-        self.answer(&failure, Retry::IfRepeatable, CallSign::Neutral);
+        let failure = CallFailure::new(ErrorKind::Internal, message);
+        let sign = CallSign::Neutral;
+        self.answer(&Failure { sign, ..Failure::passing(Cause::Unknown, failure) });
     }
 }

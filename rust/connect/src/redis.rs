@@ -64,7 +64,7 @@ use sparkawait_task::secret::Sources;
 use sparkawait_task::shared::{Lender, Lent};
 use tokio::runtime::Handle;
 
-use crate::lookup::{Misses, positions};
+use crate::lookup::{LookupReply, Misses, positions};
 
 use self::answers::Answers;
 use self::cancelled::Cancelled;
@@ -217,22 +217,24 @@ impl Redis {
                 }
                 self.send_pack(0, bytes, attempts, None)?;
             }
-            self.send_others(&rows, &others);
+            self.send_others(&rows, &others)?;
         }
         Ok(())
     }
 
-    fn send_others(&self, rows: &CommandRows<'_>, calls: &[Call]) {
+    fn send_others(&self, rows: &CommandRows<'_>, calls: &[Call]) -> Result<(), TaskError> {
         if calls.is_empty() {
-            return;
+            return Ok(());
         }
         let nulls = match self.command.split() {
             Some(name) => split_rows::send(&self.router, &self.spec, name, rows, calls),
             None => calls.iter().map(|call| call.attempt).collect(),
         };
         if !nulls.is_empty() {
-            self.spec.replies.send(self.spec.null_keys(&nulls));
+            let Spec { misses, schema, replies, .. } = &*self.spec;
+            replies.send(LookupReply::null_keys(*misses, schema, &nulls)?);
         }
+        Ok(())
     }
 
     fn pack_by_node(

@@ -306,6 +306,13 @@ impl fmt::Debug for TemplateRows<'_> {
     }
 }
 
+/// Percent-encodes a text, see [`percent_encode_from`].
+pub(crate) fn percent_encoded(text: impl Into<Vec<u8>>) -> String {
+    let mut out = text.into();
+    percent_encode_from(0, &mut out);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
 /// Percent-encodes what follows `start` in `out`, except what RFC 3986 leaves as it is anywhere.
 pub(crate) fn percent_encode_from(start: usize, out: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";

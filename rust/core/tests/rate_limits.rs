@@ -300,6 +300,27 @@ fn a_call_is_settled_by_what_it_really_cost() {
 }
 
 #[test]
+fn a_call_that_was_not_sent_gives_its_permits_back_though_it_failed() {
+    let limits = [limit(7, SECOND, 7), limit(11, SECOND, 11)];
+    let mut world = World::new(OutputMode::Unordered, &policy(&limits), 0);
+    let (operator, now) = (&mut world.operator, ProcessingTime::ZERO);
+    for value in 0..5 {
+        operator.process_element(StreamRecord::new(value, None), None, now).unwrap();
+    }
+
+    for call in std::mem::take(&mut operator.actions().invoke) {
+        if call.value != 3 {
+            operator.remark(call.attempt, Remark::NotSent, now);
+        }
+        let ended = Completion::failed((), Retry::No, CallSign::Unreachable);
+        operator.handle_completion(call.attempt, ended, now);
+    }
+
+    let metrics = operator.limit_metrics(now).unwrap();
+    assert_eq!(metrics.permits[..2], [1, 1], "of the one that may have been carried out");
+}
+
+#[test]
 fn a_call_that_is_said_to_have_cost_more_than_one_may_pays_what_one_may() {
     let mut world = World::new(OutputMode::Unordered, &policy(&[limit(7, SECOND, 7)]), 0);
     let (operator, now) = (&mut world.operator, ProcessingTime::ZERO);

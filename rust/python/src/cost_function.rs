@@ -39,7 +39,7 @@ impl PythonCosts {
         RefusedRow {
             message: say(&failure.message),
             summary: say(&failure.summary),
-            cause: failure.cause,
+            raised: failure.raised,
         }
     }
 }

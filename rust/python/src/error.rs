@@ -10,7 +10,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::IntoPyDict;
 use sparkawait_arrow::{Error as ArrowError, Side};
 use sparkawait_core::ErrorKind;
-use sparkawait_task::error::{CallFailure, Cause, TaskError, TimedOut};
+use sparkawait_task::error::{CallFailure, Raised, TaskError, TimedOut};
 
 import_exception!(sparkawait.exceptions, AsyncFunctionError);
 import_exception!(sparkawait.exceptions, AsyncIOError);
@@ -54,10 +54,10 @@ fn with_attempts(
     built.map_or_else(|error| error, PyErr::from_value)
 }
 
-/// Finds the exception inside of a cause.
-fn exception_of(py: Python<'_>, cause: Option<&Cause>) -> Option<PyErr> {
-    let cause: &(dyn StdError + Send + Sync) = cause?.as_ref();
-    Some(cause.downcast_ref::<PythonCause>()?.0.clone_ref(py))
+/// Finds the exception inside of what was raised.
+fn exception_of(py: Python<'_>, raised: Option<&Raised>) -> Option<PyErr> {
+    let raised: &(dyn StdError + Send + Sync) = raised?.as_ref();
+    Some(raised.downcast_ref::<PythonCause>()?.0.clone_ref(py))
 }
 
 /// Returns the exception that the task raises, with the user's exception as its cause.
@@ -66,12 +66,12 @@ pub(crate) fn to_exception(py: Python<'_>, error: &TaskError) -> PyErr {
     match error {
         TaskError::Row { failure, attempts, .. } => {
             let raised = row_exception(py, &message, failure, *attempts);
-            raised.set_cause(py, exception_of(py, failure.cause.as_ref()));
+            raised.set_cause(py, exception_of(py, failure.raised.as_ref()));
             raised
         }
         TaskError::TimedOut { timed_out, .. } => {
             let raised = timeout_exception(py, &message, timed_out);
-            let last = timed_out.last.as_ref().and_then(|failure| failure.cause.as_ref());
+            let last = timed_out.last.as_ref().and_then(|failure| failure.raised.as_ref());
             raised.set_cause(py, exception_of(py, last));
             raised
         }
@@ -139,8 +139,8 @@ pub(crate) fn call_failure(py: Python<'_>, error: PyErr, kind: ErrorKind) -> Cal
     let (message, summary) =
         if is_ours { (text.clone(), text) } else { (message, format!("`{name}`")) };
     let status = status_of(py, &error);
-    let cause: Cause = std::sync::Arc::new(PythonCause(error));
-    CallFailure { kind, message, summary, cause: Some(cause), status }
+    let raised: Raised = std::sync::Arc::new(PythonCause(error));
+    CallFailure { kind, message, summary, raised: Some(raised), status }
 }
 
 /// Returns the status of the response that an exception of a client tells of.

@@ -4,7 +4,6 @@
 mod cache;
 mod cells;
 mod channels;
-mod connectors;
 mod convert;
 mod cost_function;
 mod debloater;

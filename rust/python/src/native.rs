@@ -7,6 +7,7 @@ use std::sync::Arc;
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow_pyarrow::ToPyArrow;
 use pyo3::prelude::*;
+use sparkawait_connect::connectors;
 use sparkawait_core::ErrorKind;
 use sparkawait_macros::guarded;
 use sparkawait_task::channel_finder::ChannelFinder;
@@ -19,7 +20,6 @@ use sparkawait_task::secret::{Source, Sources};
 use sparkawait_testing::simulated::SimulatedConfig;
 use tokio::runtime::Handle;
 
-use crate::connectors;
 use crate::error::{AsyncIOError, configuration_error};
 use crate::guard::FromArrow;
 use crate::interruptible::{wait_for, wait_for_blocking};
@@ -109,21 +109,9 @@ impl Native {
     }
 
     #[staticmethod]
-    fn http(description: &str, sources: PythonSources) -> PyResult<Self> {
-        let sources = sources_of(sources);
-        Ok(Self { function: read(connectors::http(description, sources))? })
-    }
-
-    #[staticmethod]
-    fn postgres(description: &str, sources: PythonSources) -> PyResult<Self> {
-        let sources = sources_of(sources);
-        Ok(Self { function: read(connectors::postgres(description, sources))? })
-    }
-
-    #[staticmethod]
-    fn redis(description: &str, sources: PythonSources) -> PyResult<Self> {
-        let sources = sources_of(sources);
-        Ok(Self { function: read(connectors::redis(description, sources))? })
+    fn of(connector: &str, description: &str, sources: PythonSources) -> PyResult<Self> {
+        let function = read(connectors::read(connector, description, sources_of(sources)))?;
+        Ok(Self { function })
     }
 }
 

@@ -9,20 +9,20 @@ use std::time::Duration;
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{Failure, Refusal, TooLate, Unavailable};
 
-/// A cause that came from outside and is handed back as it was.
-pub type Cause = Arc<dyn StdError + Send + Sync>;
+/// An error that was raised outside and is handed back as it was.
+pub type Raised = Arc<dyn StdError + Send + Sync>;
 
 /// Why a call failed.
 #[derive(Clone)]
 pub struct CallFailure {
     /// The stable code.
     pub kind: ErrorKind,
-    /// For the error column; may quote the cause.
+    /// For the error column; may quote what was raised.
     pub message: String,
     /// Names what went wrong without any content of a row, for logs and messages.
     pub summary: String,
     /// What the function raised.
-    pub cause: Option<Cause>,
+    pub raised: Option<Raised>,
     /// What the service answered, as a status of HTTP.
     pub status: Option<u16>,
 }
@@ -31,6 +31,12 @@ pub struct CallFailure {
 pub const MOST_MESSAGE_BYTES: usize = 4 << 10;
 
 impl CallFailure {
+    /// Makes a failure with a text that holds neither contents of rows nor secrets.
+    pub fn new(kind: ErrorKind, text: impl Into<String>) -> Self {
+        let message = text.into();
+        Self { kind, summary: message.clone(), message, raised: None, status: None }
+    }
+
     /// Cuts long texts, which say how much is missing.
     pub(crate) fn shorten(&mut self) {
         for text in [&mut self.message, &mut self.summary] {
@@ -43,7 +49,7 @@ impl CallFailure {
     }
 
     /// Adds what else there is to know.
-    pub(crate) fn add(&mut self, more: &str) {
+    pub fn add(&mut self, more: &str) {
         for text in [&mut self.message, &mut self.summary] {
             text.push_str("; ");
             text.push_str(more);
@@ -76,17 +82,11 @@ impl CallFailure {
             ),
         };
         let Some(last) = last else {
-            return Self {
-                kind,
-                message: refused.clone(),
-                summary: refused,
-                cause: None,
-                status: None,
-            };
+            return Self::new(kind, refused);
         };
         let with = |last: &str| format!("{refused}; the last failure was: {last}");
         let (message, summary) = (with(&last.message), with(&last.summary));
-        Self { kind, message, summary, cause: last.cause, status: last.status }
+        Self { kind, message, summary, raised: last.raised, status: last.status }
     }
 
     /// Describes a call that returned more than what goes into a row beside others.
@@ -94,12 +94,11 @@ impl CallFailure {
         let summary = format!(
             "a function that is called beside others must return one result for a row, got {count}"
         );
-        let kind = ErrorKind::ResultSchemaMismatch;
-        Self { kind, message: summary.clone(), summary, cause: None, status: None }
+        Self::new(ErrorKind::ResultSchemaMismatch, summary)
     }
 }
 
-/// Shows nothing of the message and the cause, which may quote a value.
+/// Shows nothing of the message and of what was raised, which may quote a value.
 impl fmt::Debug for CallFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("CallFailure");
@@ -173,7 +172,7 @@ pub enum TaskError {
     Internal(String),
     /// A failure from outside, handed back as it was.
     #[error("{0}")]
-    External(Cause),
+    External(Raised),
 }
 
 /// How a row ran out of time.
@@ -320,7 +319,7 @@ mod tests {
             kind: ErrorKind::UserFunctionFailed,
             message: "ConnectionError: 7".to_owned(),
             summary: "ConnectionError".to_owned(),
-            cause: Some(Arc::new(StartError::option("down"))),
+            raised: Some(Arc::new(StartError::option("down"))),
             status: Some(503),
         };
 
@@ -331,7 +330,7 @@ mod tests {
         assert_eq!((first.kind, first.summary.as_str()), (ErrorKind::DestinationPaused, paused));
         assert_eq!(later.message, format!("{paused}; the last failure was: ConnectionError: 7"));
         assert_eq!(later.summary, format!("{paused}; the last failure was: ConnectionError"));
-        assert!(first.cause.is_none() && later.cause.is_some());
+        assert!(first.raised.is_none() && later.raised.is_some());
         assert_eq!((first.status, later.status), (None, Some(503)));
     }
 }

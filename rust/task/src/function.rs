@@ -11,6 +11,7 @@ use sparkawait_core::Key;
 use sparkawait_core::operator::{AttemptId, Retry};
 use sparkawait_core::policy::{CallSign, LimitLeft};
 
+use crate::cause::Cause;
 use crate::error::{CallFailure, TaskError};
 
 /// What the results of a burst may come to before they leave in a reply of their own: enough that a
@@ -302,6 +303,8 @@ pub struct FailedCall {
     pub attempt: AttemptId,
     /// Why.
     pub failure: Box<CallFailure>,
+    /// Whether it was carried out.
+    pub cause: Cause,
     /// Whether it is worth another attempt.
     pub retry: Retry,
     /// What it says of its destination.
@@ -312,8 +315,9 @@ pub struct FailedCall {
 
 impl FailedCall {
     /// Makes the failure of a call that reports only whether it is worth another attempt, see
-    /// [`Retry::sign`].
+    /// [`Retry::sign`]; it may have been carried out.
     pub fn new(attempt: AttemptId, failure: Box<CallFailure>, retry: Retry) -> Self {
-        Self { attempt, failure, retry, sign: retry.sign(), pause: None }
+        let (cause, sign) = (Cause::Unknown, retry.sign());
+        Self { attempt, failure, cause, retry, sign, pause: None }
     }
 }

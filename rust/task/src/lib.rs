@@ -32,9 +32,11 @@
 //! | [`shared`] | what all tasks of a process share |
 //! | [`row_prices`] | what rows cost of limits in time |
 //! | [`text_check`] | texts that are not UTF-8, in rows that a native function reads |
+//! | [`cause`] | how far a call has come that failed |
 //! | [`error`] | why a call failed, and why a task failed |
 
 mod call_share;
+pub mod cause;
 pub mod channel_finder;
 pub mod channel_share;
 pub mod concurrency;

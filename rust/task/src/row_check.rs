@@ -12,6 +12,7 @@ use sparkawait_core::operator::{AttemptId, Retry};
 use sparkawait_core::policy::CallSign;
 use sparkawait_runtime::AsyncFunction;
 
+use crate::cause::Cause;
 use crate::error::{CallFailure, StartError};
 use crate::function::{Call, Calls, FailedCall, Replies, ReplyGroup, TaskFunction};
 use crate::row_config::RowConfig;
@@ -45,15 +46,9 @@ impl RowCheckedFunction {
     /// Returns why a row must not be called.
     fn misfit(&self, input: &InputBatch, row: u32) -> Option<CallFailure> {
         if let Some(refused) = input.refused.get().and_then(|it| it.get(&row)) {
-            let kind = ErrorKind::CostInvalid;
             let (message, summary) = (refused.message.clone(), refused.summary.clone());
-            return Some(CallFailure {
-                kind,
-                message,
-                summary,
-                cause: refused.cause.clone(),
-                status: None,
-            });
+            let (kind, raised) = (ErrorKind::CostInvalid, refused.raised.clone());
+            return Some(CallFailure { kind, message, summary, raised, status: None });
         }
         self.texts.misfit(input, row)
     }
@@ -76,8 +71,8 @@ impl RowCheckedFunction {
 }
 
 fn failed(call: &Call, failure: CallFailure) -> FailedCall {
-    let sign = CallSign::NotCalled;
-    FailedCall { sign, ..FailedCall::new(call.attempt, Box::new(failure), Retry::No) }
+    let (cause, sign) = (Cause::NotSent, CallSign::NotCalled);
+    FailedCall { cause, sign, ..FailedCall::new(call.attempt, Box::new(failure), Retry::No) }
 }
 
 impl AsyncFunction<Calls> for RowCheckedFunction {

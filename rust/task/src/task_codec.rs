@@ -27,6 +27,7 @@ use sparkawait_core::policy::CallSign;
 use sparkawait_runtime::batch_codec::InputElement;
 use sparkawait_runtime::{BatchCodec, ReplySender, RowsLeft};
 
+use crate::cause::Cause;
 use crate::error::{CallFailure, TaskError};
 use crate::function::{Call, Calls, ReplyGroup, ReplySink, ResultGroup, SettledCall, ToldLimit};
 use crate::row_config::{ChannelSettings, NO_RESULT, OUTCOME, RowConfig};
@@ -403,6 +404,9 @@ impl BatchCodec for TaskCodec {
             remark(attempt, Remark::Left { left, is_of_channel });
         }
         for failed in &reply.failures {
+            if failed.cause == Cause::NotSent {
+                remark(failed.attempt, Remark::NotSent);
+            }
             if let Some(delay) = failed.pause {
                 remark(failed.attempt, Remark::Pause(delay));
             }
@@ -421,7 +425,7 @@ impl BatchCodec for TaskCodec {
         let keeps_causes = self.config.keeps_causes;
         for mut failed in reply.failures {
             if !keeps_causes {
-                failed.failure.cause = None;
+                failed.failure.raised = None;
             }
             failed.failure.shorten();
             if failed.retry == Retry::IfRepeatable

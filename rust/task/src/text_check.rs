@@ -44,14 +44,6 @@ impl TextCheck {
         let texts = input.invalid_texts.as_deref()?;
         let column = texts.column_in_row(&self.positions, row as usize)?;
         let place = self.positions.iter().position(|it| *it == column).unwrap_or_default();
-        let message = not_utf8(&self.names[place]);
-        let summary = message.clone();
-        Some(CallFailure {
-            kind: ErrorKind::TextInvalid,
-            message,
-            summary,
-            cause: None,
-            status: None,
-        })
+        Some(CallFailure::new(ErrorKind::TextInvalid, not_utf8(&self.names[place])))
     }
 }

@@ -312,7 +312,7 @@ fn a_failed_call_of_another_task_fails_those_that_wait() {
         kind: ErrorKind::UserFunctionFailed,
         message: text.clone(),
         summary: text,
-        cause: None,
+        raised: None,
         status: None,
     };
     let attempt = calls.calls[0].attempt;

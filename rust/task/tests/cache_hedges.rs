@@ -167,7 +167,7 @@ impl Task {
     fn fail(&self, attempt: AttemptId, retry: Retry) {
         let (message, summary) = ("down".to_owned(), "down".to_owned());
         let kind = ErrorKind::UserFunctionFailed;
-        let failure = Box::new(CallFailure { kind, message, summary, cause: None, status: None });
+        let failure = Box::new(CallFailure { kind, message, summary, raised: None, status: None });
         let failures = vec![FailedCall::new(attempt, failure, retry)];
         self.replies.send(ReplyGroup { failures, ..ReplyGroup::default() });
     }

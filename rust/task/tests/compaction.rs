@@ -47,7 +47,7 @@ impl Slow {
                 kind,
                 message: text.clone(),
                 summary: text,
-                cause: None,
+                raised: None,
                 status: None,
             };
             FailedCall::new(*attempt, Box::new(failure), Retry::Yes)

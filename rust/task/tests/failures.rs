@@ -34,7 +34,7 @@ fn text() -> String {
 fn failed(attempt: AttemptId) -> FailedCall {
     let (kind, message) = (ErrorKind::UserFunctionFailed, text());
     let failure =
-        CallFailure { kind, summary: "down".to_owned(), message, cause: None, status: None };
+        CallFailure { kind, summary: "down".to_owned(), message, raised: None, status: None };
     FailedCall::new(attempt, Box::new(failure), Retry::No)
 }
 

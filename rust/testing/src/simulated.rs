@@ -286,14 +286,7 @@ fn keep_unless<T>(values: &mut Vec<T>, flags: &[bool]) {
 }
 
 fn simulated_failure(attempt: AttemptId) -> FailedCall {
-    let text = "simulated failure".to_owned();
-    let failure = CallFailure {
-        kind: ErrorKind::UserFunctionFailed,
-        message: text.clone(),
-        summary: text,
-        cause: None,
-        status: None,
-    };
+    let failure = CallFailure::new(ErrorKind::UserFunctionFailed, "simulated failure");
     FailedCall::new(attempt, Box::new(failure), Retry::Yes)
 }
 

@@ -24,9 +24,10 @@ use sparkawait_task::error::StartError;
 use url::{Position, Url};
 
 use super::clients::Clients;
-use super::failure::{Failed, bad_request};
+use super::failure::bad_request;
 use super::hosts::AllowedHosts;
 use super::place::Place as Server;
+use crate::failure::Failure;
 use crate::template::{BoundTemplate, Escape, Template, TemplateRows};
 
 /// Where a template turns from a host to a path, from segment to segment, to the query.
@@ -345,7 +346,7 @@ impl AddressRows<'_> {
         &mut self,
         clients: &Clients,
         row: usize,
-    ) -> Result<Option<Target>, Failed> {
+    ) -> Result<Option<Target>, Failure> {
         let address = self.address;
         let Some(fixed) = &address.server else {
             let Some(url) = self.url(row)? else { return Ok(None) };
@@ -361,7 +362,7 @@ impl AddressRows<'_> {
     }
 
     /// Returns path and query of `row`, whose first part it is said; `None` if a column is null.
-    fn path(&mut self, first: usize, row: usize) -> Result<Option<Bytes>, Failed> {
+    fn path(&mut self, first: usize, row: usize) -> Result<Option<Bytes>, Failure> {
         self.text.clear();
         for (place, part) in &self.parts[first..] {
             let start = self.text.len();
@@ -384,7 +385,7 @@ impl AddressRows<'_> {
     }
 
     /// Returns the address of `row`; `None` if one of its columns is null.
-    fn url(&mut self, row: usize) -> Result<Option<Url>, Failed> {
+    fn url(&mut self, row: usize) -> Result<Option<Url>, Failure> {
         self.text.clear();
         for (place, part) in &self.parts {
             let start = self.text.len();
@@ -428,12 +429,12 @@ impl AddressRows<'_> {
     }
 }
 
-fn no_request() -> Failed {
+fn no_request() -> Failure {
     bad_request("the row's values make no HTTP request")
 }
 
 /// Refuses what would not stay in its place, or not as it is.
-fn check(place: Place, written: &[u8]) -> Result<(), Failed> {
+fn check(place: Place, written: &[u8]) -> Result<(), Failure> {
     let what = match place {
         Place::Segment if written.is_empty() => {
             "the row's value leaves a part of the path of `url` empty"

@@ -18,10 +18,11 @@ use sparkawait_task::shared::{Lender, Lent};
 use tokio::runtime::Handle;
 
 use super::clients::Clients;
-use super::failure::{Failed, bad_request};
+use super::failure::bad_request;
 use super::oauth::{TokenConfig, Tokens};
 use super::reply::Outgoing;
 use super::sigv4::{KeysConfig, Signer};
+use crate::failure::Failure;
 use crate::settings_key::key_of;
 use crate::template::Template;
 
@@ -125,7 +126,7 @@ impl Auth {
     }
 
     /// Has a request show who calls; returns which version that is.
-    pub(super) async fn show(&self, request: &mut Outgoing) -> Result<u64, Failed> {
+    pub(super) async fn show(&self, request: &mut Outgoing) -> Result<u64, Failure> {
         let mut shown = 0;
         for header in &self.headers {
             let version = header.secret.version();

@@ -12,11 +12,12 @@ use serde_json::value::RawValue;
 use sparkawait_task::error::StartError;
 use sparkawait_task::native::column_index;
 
-use super::failure::{Failed, bad_request};
+use super::failure::bad_request;
 use super::fields::{FieldRows, Fields, Part};
 use super::json_cells::JsonCells;
 use super::json_text::write_text;
-use super::random_text::random_text;
+use super::request::random_text;
+use crate::failure::Failure;
 use crate::template::{BoundTemplate, Escape, Template, TemplateRows};
 
 /// Stands in a JSON value where the items of a batched request go: no template is written so.
@@ -264,13 +265,13 @@ impl BodyRows<'_> {
     ///
     /// A null within a JSON value is written as `null`. Fails if a text in JSON would have bytes
     /// that are not UTF-8.
-    pub(super) fn write(&mut self, row: usize) -> Result<Option<Vec<u8>>, Failed> {
+    pub(super) fn write(&mut self, row: usize) -> Result<Option<Vec<u8>>, Failure> {
         let mut out = Vec::with_capacity(64);
         Ok(self.append(row, &mut out)?.then_some(out))
     }
 
     /// Returns what stands in front of the items of a batched request and behind them, for `row`.
-    pub(super) fn around_items(&mut self, row: usize) -> Result<(Vec<u8>, Vec<u8>), Failed> {
+    pub(super) fn around_items(&mut self, row: usize) -> Result<(Vec<u8>, Vec<u8>), Failure> {
         let mut before = Vec::new();
         self.append(row, &mut before)?;
         let behind = before.split_off(self.items_at);
@@ -278,7 +279,7 @@ impl BodyRows<'_> {
     }
 
     /// Appends the body of `row`; returns false, having appended parts of it perhaps, if it is null.
-    pub(super) fn append(&mut self, row: usize, out: &mut Vec<u8>) -> Result<bool, Failed> {
+    pub(super) fn append(&mut self, row: usize, out: &mut Vec<u8>) -> Result<bool, Failure> {
         for piece in &mut self.pieces {
             match piece {
                 BodyPiece::Text(text) => out.extend_from_slice(text),

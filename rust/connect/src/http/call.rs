@@ -6,19 +6,21 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
-use sparkawait_core::operator::{AttemptId, Retry};
+use sparkawait_core::operator::AttemptId;
 use sparkawait_core::policy::LimitLeft;
+use sparkawait_task::cause::Cause;
 use sparkawait_task::error::{StartError, TaskError};
 
 use super::auth::Auth;
 use super::clients::Clients;
 use super::failure::{
-    Failed, RetryStatuses, broke_off, silent, status_failure, too_large, transport_failure,
+    RetryStatuses, broke_off, silent, status_failure, too_large, transport_failure,
 };
 use super::http2;
 use super::redirects::RedirectRules;
 use super::reply::{Broken, Cut, Outgoing, Reply};
 use super::watch::{Clock, Watch};
+use crate::failure::{About, Failure};
 use crate::limit_headers::{LimitHeaders, tells_of_limit};
 use crate::reply_budget::{ReplyBudget, Share};
 
@@ -70,7 +72,7 @@ pub(super) enum Outcome {
     Missed,
     /// A column of the request is null.
     NullKey,
-    Failed(Box<Failed>),
+    Failed(Box<Failure>),
 }
 
 /// A response that is a success, or what it has for one of several rows.
@@ -95,10 +97,10 @@ impl Outcome {
 
 /// Fails if a call has ended that ends its task.
 pub(super) fn ends_task(ended: &[(AttemptId, Outcome)]) -> Result<(), TaskError> {
-    let is_fatal = |(_, outcome): &&(AttemptId, Outcome)| matches!(outcome, Outcome::Failed(failed) if failed.ends_task);
+    let is_fatal = |(_, outcome): &&(AttemptId, Outcome)| matches!(outcome, Outcome::Failed(failed) if failed.about == About::Task);
     match ended.iter().find(is_fatal) {
         Some((_, Outcome::Failed(failed))) => {
-            Err(StartError::option(failed.failure.message.clone()).into())
+            Err(StartError::option(failed.call.message.clone()).into())
         }
         _ => Ok(()),
     }
@@ -139,7 +141,7 @@ async fn exchange(
     rules: &CallRules,
     watch: &Watch,
     mut request: Outgoing,
-) -> Result<(Reply, bool), Failed> {
+) -> Result<(Reply, bool), Failure> {
     let mut followed = 0;
     // Another server is not shown who calls, and nor is the first one by way of another.
     let mut auth = rules.auth.as_ref();
@@ -149,7 +151,10 @@ async fn exchange(
             Some(auth) => auth.show(&mut request).await?,
             None => 0,
         };
-        let reply = send(clients, rules, watch, &request).await?;
+        let is_repeatable = rules.retry_statuses.is_keyed || is_harmless(&request.method);
+        let most = rules.max_response_bytes;
+        let reply = send(clients, &rules.clock, watch, most, is_repeatable, &request).await;
+        let reply = reply.map_err(|broken| transport_failure(&rules.host, &request, broken))?;
         let mut may_pass = false;
         if let Some(auth) = auth.filter(|auth| !has_renewed && auth.is_refusal(reply.status)) {
             has_renewed = true;
@@ -169,47 +174,44 @@ async fn exchange(
 }
 
 /// Sends a request, and sends it again where nothing can have been done about it, or where doing it
-/// twice is harmless and a connection that was kept has ended under it. Nobody hears of that: no
-/// server was asked in vain, and no attempt is counted.
-async fn send(
+/// twice is harmless (`is_repeatable`) and a connection that was kept has ended under it. Nobody hears
+/// of that: no server was asked in vain, and no attempt is counted.
+pub(super) async fn send(
     clients: &Arc<Clients>,
-    rules: &CallRules,
+    clock: &Clock,
     watch: &Watch,
+    most_bytes: usize,
+    is_repeatable: bool,
     request: &Outgoing,
-) -> Result<Reply, Failed> {
-    let careful = !rules.retry_statuses.is_keyed && !is_harmless(&request.method);
-    let broken = |broken| transport_failure(&rules.host, request, broken);
+) -> Result<Reply, Broken> {
     let (mut is_new, mut resends) = (false, 0);
     loop {
-        let taken = clients.take(&request.place, is_new, careful).await;
-        let taken = taken.map_err(|error| broken(Broken::NoConnection(error)))?;
-        let most = rules.max_response_bytes;
-        let error = match request.over(taken, clients, most, &rules.clock, watch).await {
+        let taken = clients.take(&request.place, is_new, !is_repeatable).await;
+        let taken = taken.map_err(Broken::NoConnection)?;
+        let error = match request.over(taken, clients, most_bytes, clock, watch).await {
             Ok(reply) => return Ok(reply),
             Err(error) => error,
         };
-        let is_again = match &error {
-            // It had not begun to leave when the server closed a connection that was kept.
-            Broken::OfLine { lost, idle_since: Some(_) } if !lost.was_sent => true,
-            Broken::OfLine { lost, idle_since: idle_since @ Some(_) }
-                if !lost.has_answer && !careful && !is_new =>
-            {
-                request.place.state().drop_before(*idle_since);
-                is_new = true;
-                true
-            }
+        let is_lost = error.cause() == Cause::Unknown;
+        let is_of_connection = match &error {
+            Broken::OfLine { lost, idle_since } => idle_since.is_some() && !lost.has_answer,
             Broken::OfStream(http2::Broken::NotTaken) => true,
-            Broken::OfStream(http2::Broken::Lost(error))
-                if error.is_io() && !careful && !is_new =>
-            {
-                is_new = true;
-                true
-            }
+            Broken::OfStream(http2::Broken::Lost(error)) => error.is_io(),
             _ => false,
         };
         resends += 1;
-        if !is_again || (resends > MOST_RESENDS && matches!(error, Broken::OfStream(_))) {
-            return Err(broken(error));
+        if !is_of_connection
+            || !error.cause().may_repeat(is_repeatable)
+            || (is_lost && is_new)
+            || (resends > MOST_RESENDS && matches!(error, Broken::OfStream(_)))
+        {
+            return Err(error);
+        }
+        if is_lost {
+            is_new = true;
+            if let Broken::OfLine { idle_since, .. } = error {
+                request.place.state().drop_before(idle_since);
+            }
         }
     }
 }
@@ -224,7 +226,7 @@ async fn receive(
     watch: &Watch,
     reply: Reply,
     may_pass: bool,
-) -> Result<Outcome, Failed> {
+) -> Result<Outcome, Failure> {
     let status = reply.status;
     let code = status.as_u16();
     if rules.missing.contains(&code) {
@@ -236,8 +238,8 @@ async fn receive(
         let body = read_start(rules, watch, reply).await;
         let failed = status_failure(&rules.host, status, &headers, &body, &rules.retry_statuses);
         let is_again = may_pass && rules.retry_statuses.said.is_none();
-        let retry = if is_again { Retry::Yes } else { failed.retry };
-        return Err(Failed { pause: failed.pause.filter(|_| rules.pauses), retry, ..failed });
+        let failed = if is_again { failed.that_may_pass() } else { failed };
+        return Err(Failure { pause: failed.pause.filter(|_| rules.pauses), ..failed });
     }
     if rules.reads_body && matches!(status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT) {
         return Ok(Outcome::Missed);
@@ -288,18 +290,21 @@ async fn read(
     watch: &Watch,
     mut reply: Reply,
     share: &mut Share,
-) -> Result<Bytes, Failed> {
+) -> Result<Bytes, Failure> {
     let limit = rules.max_response_bytes;
+    let (host, clock) = (rules.host.as_str(), &rules.clock);
     let waits = reply.may_wait();
-    let beyond = || too_large(&rules.host, limit);
+    let beyond = || too_large(host, limit);
     if reply.length.is_some_and(|length| length > limit as u64) {
         return Err(beyond());
     }
-    let Some(first) = next(rules, watch, &mut reply).await? else { return Ok(Bytes::new()) };
+    let Some(first) = next(host, limit, clock, watch, &mut reply).await? else {
+        return Ok(Bytes::new());
+    };
     if first.len() > limit {
         return Err(beyond());
     }
-    let Some(second) = next(rules, watch, &mut reply).await? else { return Ok(first) };
+    let Some(second) = next(host, limit, clock, watch, &mut reply).await? else { return Ok(first) };
     let mut whole = BytesMut::from(first);
     let mut chunk = Some(second);
     while let Some(bytes) = chunk {
@@ -310,21 +315,23 @@ async fn read(
             share.grow_to(whole.len() + bytes.len()).await;
         }
         whole.extend_from_slice(&bytes);
-        chunk = next(rules, watch, &mut reply).await?;
+        chunk = next(host, limit, clock, watch, &mut reply).await?;
     }
     Ok(whole.freeze())
 }
 
-async fn next(
-    rules: &CallRules,
+/// Reads the next piece of a body of at most `limit` bytes.
+pub(super) async fn next(
+    host: &str,
+    limit: usize,
+    clock: &Clock,
     watch: &Watch,
     reply: &mut Reply,
-) -> Result<Option<Bytes>, Failed> {
-    let next = reply.chunk(&rules.clock, watch).await;
-    next.map_err(|cut| match cut {
-        Cut::TooLarge => too_large(&rules.host, rules.max_response_bytes),
-        Cut::Silent => silent(&rules.host),
-        Cut::Lost(error) => broke_off(&rules.host, reply.is_https(), error.as_ref()),
+) -> Result<Option<Bytes>, Failure> {
+    reply.chunk(clock, watch).await.map_err(|cut| match cut {
+        Cut::TooLarge => too_large(host, limit),
+        Cut::Silent => silent(host),
+        Cut::Lost(error) => broke_off(host, reply.is_https(), error.as_ref()),
     })
 }
 

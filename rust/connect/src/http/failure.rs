@@ -2,48 +2,24 @@
 //! What failed calls say, and whether they are worth another attempt.
 
 use std::error::Error as StdError;
-use std::time::Duration;
 
 use http::StatusCode;
 use http::header::HeaderMap;
 use sparkawait_core::operator::Retry;
 use sparkawait_core::policy::CallSign;
+use sparkawait_task::cause::Cause;
 use sparkawait_task::error::CallFailure;
 
 use super::connect::NoConnection;
 use super::guard::Forbidden;
 use super::http2;
 use super::reply::{Broken, Outgoing};
+use crate::failure::{About, Failure, plain_failure, refusal, service_failure};
 use crate::limit_headers::LimitHeaders;
-use crate::lookup::{refusal, service_failure};
 use crate::tls::{in_words, is_refused_certificate};
 
 /// Characters of a response that a message quotes.
 pub(super) const QUOTED: usize = 200;
-
-/// A call that failed.
-#[derive(Clone, Debug)]
-pub(super) struct Failed {
-    pub(super) failure: CallFailure,
-    /// Whether it is worth another attempt.
-    pub(super) retry: Retry,
-    /// What it says of the server.
-    pub(super) sign: CallSign,
-    /// For how long it asks not to be called.
-    pub(super) pause: Option<Duration>,
-    /// Whether the server has found fault with what the request says, so that one that says less
-    /// may do better.
-    pub(super) is_of_request: bool,
-    /// Whether it ends the task: what the rows say must be allowed first.
-    pub(super) ends_task: bool,
-}
-
-impl Failed {
-    /// Makes a failure that is not one of what the request says.
-    pub(super) fn new(failure: CallFailure, retry: Retry, sign: CallSign) -> Self {
-        Self { failure, retry, sign, pause: None, is_of_request: false, ends_task: false }
-    }
-}
 
 /// Which statuses are worth another attempt.
 #[derive(Clone, Debug, Default)]
@@ -55,27 +31,27 @@ pub(super) struct RetryStatuses {
 }
 
 impl RetryStatuses {
-    fn retry(&self, status: StatusCode, is_refused: bool, delay: Option<Duration>) -> Retry {
-        if let Some(said) = &self.said {
-            let is_said = |(first, last): &(u16, u16)| (*first..=*last).contains(&status.as_u16());
-            let is_worth_it = said.iter().any(is_said);
-            return if is_worth_it { delay.map_or(Retry::Yes, Retry::After) } else { Retry::No };
-        }
-        match status {
+    /// Returns whether a response says what became of its request, and whether another attempt may
+    /// fare better.
+    fn meaning(&self, status: StatusCode, is_refused: bool, says_when: bool) -> (Cause, bool) {
+        let (cause, passes) = match status {
             // Nothing was done about the request.
             StatusCode::REQUEST_TIMEOUT
             | StatusCode::TOO_EARLY
             | StatusCode::TOO_MANY_REQUESTS
-            | StatusCode::SERVICE_UNAVAILABLE => delay.map_or(Retry::Yes, Retry::After),
+            | StatusCode::SERVICE_UNAVAILABLE => (Cause::Answered, true),
             // A request with the same key is under way, the attempt before this one perhaps.
-            StatusCode::CONFLICT if self.is_keyed => delay.map_or(Retry::Yes, Retry::After),
+            StatusCode::CONFLICT if self.is_keyed => (Cause::Answered, true),
             // Whoever is behind the gateway may still be at it.
-            StatusCode::GATEWAY_TIMEOUT => Retry::IfRepeatable,
+            StatusCode::GATEWAY_TIMEOUT => (Cause::Unknown, true),
             // It says itself when to come again, or nobody knows how far it got.
-            _ if status.is_server_error() => delay.map_or(Retry::IfRepeatable, Retry::After),
-            _ if is_refused => delay.map_or(Retry::Yes, Retry::After),
-            _ => Retry::No,
-        }
+            _ if status.is_server_error() => (Cause::of(true, says_when), true),
+            _ => (Cause::Answered, is_refused),
+        };
+        let Some(said) = &self.said else { return (cause, passes) };
+        let is_said = |(first, last): &(u16, u16)| (*first..=*last).contains(&status.as_u16());
+        // Who names it knows what it means.
+        if said.iter().any(is_said) { (Cause::Answered, true) } else { (cause, false) }
     }
 }
 
@@ -95,14 +71,13 @@ fn authority(url: &str) -> &str {
 }
 
 /// Makes the failure of a call that cannot be made with the values of its row.
-pub(super) fn bad_request(what: &str) -> Failed {
-    Failed::new(service_failure(what, what), Retry::No, CallSign::Neutral)
+pub(super) fn bad_request(what: &str) -> Failure {
+    Failure::lasting(Cause::NotSent, plain_failure(what))
 }
 
 /// Makes the failure of a call that got an answer which is not gone along with.
-pub(super) fn refused(host: &str, what: &str) -> Failed {
-    let text = format!("{host}: {what}");
-    Failed::new(service_failure(text.clone(), text), Retry::No, CallSign::Neutral)
+pub(super) fn refused(host: &str, what: &str) -> Failure {
+    plain_failure(format!("{host}: {what}")).into()
 }
 
 /// Makes the failure of a call whose status is not a success; `body` is the start of its body.
@@ -112,7 +87,7 @@ pub(super) fn status_failure(
     headers: &HeaderMap,
     body: &[u8],
     statuses: &RetryStatuses,
-) -> Failed {
+) -> Failure {
     let summary = format!("{host} answered {status}");
     let text = String::from_utf8_lossy(body);
     let quoted: String = text.trim().chars().take(QUOTED).collect();
@@ -129,7 +104,13 @@ pub(super) fn status_failure(
     let is_refused = is_forbidden || status == StatusCode::TOO_MANY_REQUESTS;
     let is_busy = is_refused || status == StatusCode::SERVICE_UNAVAILABLE;
     let delay = if is_refused { limits.delay() } else { limits.retry_after };
-    let retry = statuses.retry(status, is_refused, delay);
+    let (cause, passes) = statuses.meaning(status, is_refused, delay.is_some());
+    let retry = match delay {
+        _ if !passes => Retry::No,
+        // What a gateway says of when to come again says nothing of the request.
+        Some(delay) if cause == Cause::Answered => Retry::After(delay),
+        _ => cause.retry(),
+    };
     let sign = match status {
         _ if is_busy => CallSign::Overloaded,
         StatusCode::GATEWAY_TIMEOUT => CallSign::TimedOut,
@@ -137,81 +118,94 @@ pub(super) fn status_failure(
         StatusCode::CONFLICT => CallSign::Neutral,
         _ => retry.sign(),
     };
-    let is_of_request = matches!(status.as_u16(), 400 | 413 | 422 | 500);
     let asks_to_wait = matches!(retry, Retry::After(_));
-    let failure = service_failure(message, summary);
-    let is_refusal = retry == Retry::No && status.is_client_error();
-    let failure = if is_refusal {
-        refusal(matches!(status.as_u16(), 401 | 403 | 407), failure)
+    let is_of_rows = matches!(status.as_u16(), 400 | 413 | 422 | 500) && !asks_to_wait;
+    let about = if is_of_rows { About::Rows } else { About::Call };
+    let call = service_failure(message, summary);
+    let call = if !passes && status.is_client_error() {
+        refusal(matches!(status.as_u16(), 401 | 403 | 407), call)
     } else {
-        failure
+        call
     };
-    let failure = CallFailure { status: Some(status.as_u16()), ..failure };
-    let failed = Failed::new(failure, retry, sign);
+    let call = CallFailure { status: Some(status.as_u16()), ..call };
     // Of others it says when that one call is worth another attempt.
     let pause = delay.filter(|_| is_busy);
-    Failed { pause, is_of_request: is_of_request && !asks_to_wait, ..failed }
+    Failure { call, cause, retry, sign, pause, about }
+}
+
+impl Broken {
+    /// Returns whether the request may have been carried out although no response came.
+    pub(super) const fn cause(&self) -> Cause {
+        let may_have_left = match self {
+            Self::NoConnection(_) | Self::NoRequest => false,
+            Self::OfStream(http2::Broken::Wrong(_) | http2::Broken::NotTaken) => false,
+            Self::OfLine { lost, .. } => lost.was_sent,
+            Self::OfStream(http2::Broken::Lost(_)) | Self::Silent => true,
+        };
+        Cause::of(may_have_left, false)
+    }
 }
 
 /// Makes the failure of a call that got no response.
-pub(super) fn transport_failure(host: &str, request: &Outgoing, broken: Broken) -> Failed {
-    let unreachable = CallSign::Unreachable;
+pub(super) fn transport_failure(host: &str, request: &Outgoing, broken: Broken) -> Failure {
+    let cause = broken.cause();
     let is_https = request.place.origin.is_https;
-    let (what, retry, sign) = match broken {
+    let (what, sign) = match broken {
         Broken::NoConnection(NoConnection::Forbidden(forbidden)) => {
             return leads_inside(host, request, forbidden);
         }
         Broken::NoConnection(NoConnection::TimedOut) => {
             let what = "a connection was not made within `connect_timeout`".to_owned();
-            (what, Retry::Yes, CallSign::TimedOut)
+            (what, Some(CallSign::TimedOut))
         }
         Broken::NoConnection(NoConnection::Failed(error)) => {
             let why = in_words(error.as_ref()).unwrap_or_else(|| causes(error.as_ref()));
-            let what = format!("no connection: {why}");
-            if is_refused_certificate(error.as_ref()) {
-                (what, Retry::No, CallSign::Neutral)
-            } else {
-                (what, Retry::Yes, unreachable)
-            }
+            let passes = !is_refused_certificate(error.as_ref());
+            (format!("no connection: {why}"), passes.then_some(CallSign::Unreachable))
         }
         Broken::NoRequest => {
             return bad_request("the row's values make no HTTP request");
         }
         Broken::OfStream(http2::Broken::Wrong(error)) => {
-            let what = format!("the request cannot be made: {error}");
-            (what, Retry::No, CallSign::Neutral)
+            (format!("the request cannot be made: {error}"), None)
         }
         Broken::OfStream(http2::Broken::NotTaken) => {
-            ("the server did not take the request".to_owned(), Retry::Yes, unreachable)
+            ("the server did not take the request".to_owned(), Some(CallSign::Unreachable))
         }
         Broken::OfLine { lost, .. } if !lost.was_sent => {
             let what = format!("the request was not sent: {}", root_cause(&lost.error));
-            (what, Retry::Yes, unreachable)
+            (what, Some(CallSign::Unreachable))
         }
         Broken::OfLine { lost, .. } => return broke_off(host, is_https, &lost.error),
         Broken::OfStream(http2::Broken::Lost(error)) => return broke_off(host, is_https, &error),
         Broken::Silent => return silent(host),
     };
-    failed(host, &what, retry, sign)
+    let call = plain_failure(format!("{host}: {what}"));
+    match sign {
+        Some(sign) => Failure { sign, ..Failure::passing(cause, call) },
+        None => Failure::lasting(cause, call),
+    }
 }
 
 /// Makes the failure of a call whose response did not come to its end; the request may have arrived.
-pub(super) fn broke_off(host: &str, is_https: bool, error: &(dyn StdError + 'static)) -> Failed {
+pub(super) fn broke_off(host: &str, is_https: bool, error: &(dyn StdError + 'static)) -> Failure {
     let hint = if is_https { "" } else { "; if the port is one of TLS, write `https://`" };
-    let what = format!("the response broke off or is not HTTP: {}{hint}", root_cause(error));
+    let why = root_cause(error);
+    let text = format!("{host}: the response broke off or is not HTTP: {why}{hint}");
     // Of a proxy that is asked by TLS it may say so late.
     let is_refused = is_refused_certificate(error);
     let sign = if is_refused { CallSign::Neutral } else { CallSign::Unreachable };
-    failed(host, &what, Retry::IfRepeatable, sign)
+    Failure { sign, ..Failure::passing(Cause::Unknown, plain_failure(text)) }
 }
 
 /// Makes the failure of a call whose server was silent for too long; the request may have arrived.
-pub(super) fn silent(host: &str) -> Failed {
-    failed(host, "no byte came within `read_timeout`", Retry::IfRepeatable, CallSign::TimedOut)
+pub(super) fn silent(host: &str) -> Failure {
+    let call = plain_failure(format!("{host}: no byte came within `read_timeout`"));
+    Failure { sign: CallSign::TimedOut, ..Failure::passing(Cause::Unknown, call) }
 }
 
 /// Makes the failure of a call that would lead to where rows may not lead.
-fn leads_inside(host: &str, request: &Outgoing, forbidden: Forbidden) -> Failed {
+fn leads_inside(host: &str, request: &Outgoing, forbidden: Forbidden) -> Failure {
     let origin = &request.place.origin;
     let scheme = if origin.is_https { "" } else { "http://" };
     let allow = format!("`allow_hosts=[\"{scheme}{}\"]`", origin.authority);
@@ -226,19 +220,13 @@ fn leads_inside(host: &str, request: &Outgoing, forbidden: Forbidden) -> Failed 
         "a row names the host `{}`, and {forbidden}: rows lead there only if you say so, with {allow}",
         origin.host()
     );
-    Failed { ends_task: true, ..bad_request(&text) }
-}
-
-fn failed(host: &str, what: &str, retry: Retry, sign: CallSign) -> Failed {
-    let text = format!("{host}: {what}");
-    Failed::new(service_failure(text.clone(), text), retry, sign)
+    Failure { about: About::Task, ..bad_request(&text) }
 }
 
 /// Makes the failure of a response that is longer than allowed.
-pub(super) fn too_large(host: &str, limit: usize) -> Failed {
+pub(super) fn too_large(host: &str, limit: usize) -> Failure {
     let text = format!("{host}: the response has more than {limit} bytes; raise `max_reply_bytes`");
-    let failed = Failed::new(service_failure(text.clone(), text), Retry::No, CallSign::Neutral);
-    Failed { is_of_request: true, ..failed }
+    Failure { about: About::Rows, ..plain_failure(text).into() }
 }
 
 /// Returns the innermost error's text.
@@ -267,6 +255,8 @@ fn causes(error: &(dyn StdError + 'static)) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use http::header::{HeaderValue, RETRY_AFTER};
     use sparkawait_core::ErrorKind;
 
@@ -314,7 +304,7 @@ mod tests {
         let failure = |status: u16, body: &[u8], said: Option<Vec<(u16, u16)>>| {
             let code = StatusCode::from_u16(status).unwrap();
             let statuses = RetryStatuses { said, is_keyed: false };
-            let failure = status_failure("h", code, &HeaderMap::new(), body, &statuses).failure;
+            let failure = status_failure("h", code, &HeaderMap::new(), body, &statuses).call;
             assert_eq!(failure.status, Some(status));
             failure
         };

@@ -6,7 +6,9 @@ use arrow::datatypes::Schema;
 use serde::Deserialize;
 use sparkawait_task::error::StartError;
 
-use crate::template::{BoundTemplate, Escape, Template, TemplateRows, percent_encode_from};
+use crate::template::{
+    BoundTemplate, Escape, Template, TemplateRows, percent_encode_from, percent_encoded,
+};
 
 /// A part of a multipart body. Has no `Debug`: it may hold a token.
 #[derive(Clone, Deserialize)]
@@ -48,10 +50,7 @@ impl Fields {
     /// Looks the columns of a form up in `schema`.
     pub(super) fn form(form: &[(String, String)], schema: &Schema) -> Result<Self, StartError> {
         let field = |(name, value): &(String, String)| {
-            let mut text = name.clone().into_bytes();
-            percent_encode_from(0, &mut text);
-            text.push(b'=');
-            let name = String::from_utf8_lossy(&text).into_owned();
+            let name = percent_encoded(name.as_str()) + "=";
             let value = Template::parse(value, "form")?.bind(schema)?;
             Ok(vec![Piece::Text(name), Piece::Value(value, Writing::Percent)])
         };

@@ -8,7 +8,6 @@
 //!
 //! A process has one token for all of its tasks, and fetches one at a time, at most once a second.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -16,12 +15,14 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use bytes::{Bytes, BytesMut};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
 use http::{Method, StatusCode};
+use rand::RngExt;
 use serde::Deserialize;
 use serde_json::Value;
-use sparkawait_core::operator::Retry;
 use sparkawait_core::policy::CallSign;
+use sparkawait_task::cause::Cause;
 use sparkawait_task::error::StartError;
 use sparkawait_task::secret::Secret;
 use sparkawait_task::shared::Lent;
@@ -32,11 +33,13 @@ use tokio::time::{Instant, sleep, timeout};
 use url::Url;
 
 use super::address::path_of;
+use super::call::{next, send};
 use super::clients::Clients;
-use super::failure::{Failed, RetryStatuses, refused, status_failure, transport_failure};
-use super::reply::{Broken, Outgoing};
+use super::failure::{RetryStatuses, refused, status_failure, transport_failure};
+use super::reply::Outgoing;
 use super::watch::{Clock, Watch};
-use crate::template::percent_encode_from;
+use crate::failure::Failure;
+use crate::template::percent_encoded;
 
 /// Least time from one request for a token to the next.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -88,7 +91,7 @@ pub(super) struct Tokens {
 /// The last request for a token.
 struct Tried {
     begun: Instant,
-    failed: Option<Failed>,
+    failed: Option<Failure>,
 }
 
 /// What a server answers that gives a token.
@@ -154,7 +157,7 @@ impl Tokens {
     }
 
     /// Returns a token; the first one, and one in place of a token that has ended, is waited for.
-    pub(super) async fn get(this: &Arc<Self>) -> Result<Arc<Token>, Failed> {
+    pub(super) async fn get(this: &Arc<Self>) -> Result<Arc<Token>, Failure> {
         let now = Instant::now();
         if let Some(token) = this.current.load_full().filter(|it| it.is_good(now)) {
             if token.renew.is_some_and(|renew| now >= renew) {
@@ -185,7 +188,7 @@ impl Tokens {
                 && let Some(tokens) = Weak::upgrade(&me)
                 && let Err(failed) = tokens.fetch(token.number).await
             {
-                let reason = failed.failure.summary;
+                let reason = failed.call.summary;
                 tracing::warn!(
                     reason,
                     "an access token could not be renewed; the last one is used"
@@ -202,7 +205,7 @@ impl Tokens {
 
     /// Fetches a token, unless another one than `known` has come meanwhile. Those who wait for one
     /// request share what it came to.
-    async fn fetch(&self, known: u64) -> Result<Arc<Token>, Failed> {
+    async fn fetch(&self, known: u64) -> Result<Arc<Token>, Failure> {
         let asked = Instant::now();
         let mut tried = self.turn.lock().await;
         if let Some(token) = self.current.load_full()
@@ -220,19 +223,21 @@ impl Tokens {
         let begun = Instant::now();
         let fetched = match timeout(PATIENCE, self.ask()).await {
             Ok(answer) => answer.and_then(|answer| self.token(&answer, known + 1, begun)),
-            Err(_) => Err(Failed::new(
-                refused(&self.host, "no token came within 30 seconds").failure,
-                Retry::Yes,
-                CallSign::TimedOut,
-            )),
+            Err(_) => {
+                let call = refused(&self.host, "no token came within 30 seconds").call;
+                let sign = CallSign::TimedOut;
+                Err(Failure { sign, ..Failure::passing(Cause::NotSent, call) })
+            }
         };
+        // The call itself was not made.
+        let fetched = fetched.map_err(Failure::before_call);
         *tried = Some(Tried { begun, failed: fetched.as_ref().err().cloned() });
         let token = Arc::new(fetched?);
         self.current.store(Some(Arc::clone(&token)));
         Ok(token)
     }
 
-    fn token(&self, answer: &Answer, number: u64, asked: Instant) -> Result<Token, Failed> {
+    fn token(&self, answer: &Answer, number: u64, asked: Instant) -> Result<Token, Failure> {
         let kind = answer.token_type.as_deref().unwrap_or("Bearer");
         if !kind.eq_ignore_ascii_case("bearer") {
             return Err(refused(&self.host, "it gave a token of another type than `Bearer`"));
@@ -253,40 +258,38 @@ impl Tokens {
     }
 
     /// Asks for a token; with another secret, if the one before was refused and there is one.
-    async fn ask(&self) -> Result<Answer, Failed> {
+    async fn ask(&self) -> Result<Answer, Failure> {
         let secret = self.secret.fresh().await;
         let failed = match self.ask_with(&secret).await {
-            Err(failed) if matches!(failed.failure.status, Some(400 | 401)) => failed,
+            Err(failed) if matches!(failed.call.status, Some(400 | 401)) => failed,
             asked => return asked,
         };
         match self.secret.instead_of(&secret).await {
             Some(secret) => self.ask_with(&secret).await,
-            None if self.secret.may_change() => Err(Failed { retry: Retry::Yes, ..failed }),
+            None if self.secret.may_change() => Err(failed.that_may_pass()),
             None => Err(failed),
         }
     }
 
-    async fn ask_with(&self, secret: &str) -> Result<Answer, Failed> {
+    async fn ask_with(&self, secret: &str) -> Result<Answer, Failure> {
         let (status, headers, body) = self.exchange(self.request(secret)?).await?;
         if status != StatusCode::OK {
             let statuses = RetryStatuses::default();
-            let failed = status_failure(&self.host, status, &headers, &body, &statuses);
-            // The call itself was not made.
-            let retry = if failed.retry == Retry::IfRepeatable { Retry::Yes } else { failed.retry };
-            return Err(Failed { retry, pause: None, is_of_request: false, ..failed });
+            return Err(status_failure(&self.host, status, &headers, &body, &statuses));
         }
         let wrong = || refused(&self.host, "its answer is no JSON with an `access_token`");
         serde_json::from_slice(&body).map_err(|_| wrong())
     }
 
-    fn request(&self, secret: &str) -> Result<Outgoing, Failed> {
+    fn request(&self, secret: &str) -> Result<Outgoing, Failure> {
         let wrong = || refused(&self.host, "it cannot be asked at this address");
         let TokenConfig { client_id, parameters, in_header, .. } = &self.config;
         let mut form = vec![("grant_type", "client_credentials")];
         form.extend(parameters.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         let mut own = Vec::new();
         if *in_header {
-            let text = format!("{}:{}", encoded(client_id), encoded(secret));
+            let text =
+                format!("{}:{}", percent_encoded(client_id.as_str()), percent_encoded(secret));
             let value = format!("Basic {}", STANDARD.encode(text));
             let mut value = HeaderValue::try_from(value).map_err(|_| wrong())?;
             value.set_sensitive(true);
@@ -294,7 +297,9 @@ impl Tokens {
         } else {
             form.extend([("client_id", client_id.as_str()), ("client_secret", secret)]);
         }
-        let pairs = form.iter().map(|(name, it)| format!("{}={}", encoded(name), encoded(it)));
+        let pairs = form
+            .iter()
+            .map(|(name, it)| format!("{}={}", percent_encoded(*name), percent_encoded(*it)));
         let body = pairs.collect::<Vec<_>>().join("&");
         let fixed = [
             (HOST, ""),
@@ -313,51 +318,25 @@ impl Tokens {
         })
     }
 
-    /// Sends a request; over a new connection where one that was kept has ended under it.
-    async fn exchange(
-        &self,
-        request: Outgoing,
-    ) -> Result<(StatusCode, HeaderMap, Vec<u8>), Failed> {
+    /// Sends a request, and reads the whole response.
+    async fn exchange(&self, request: Outgoing) -> Result<(StatusCode, HeaderMap, Bytes), Failure> {
         let (clock, watch) = (Clock::new(None), Watch::new());
-        let broken = |broken| {
-            let failed = transport_failure(&self.host, &request, broken);
-            let retry = if failed.retry == Retry::IfRepeatable { Retry::Yes } else { failed.retry };
-            Failed { retry, ..failed }
-        };
-        let mut is_new = false;
-        let mut reply = loop {
-            let taken = self.clients.take(&request.place, is_new, false).await;
-            let taken = taken.map_err(|error| broken(Broken::NoConnection(error)))?;
-            match request.over(taken, &self.clients, MOST_BYTES, &clock, &watch).await {
-                Ok(reply) => break reply,
-                Err(Broken::OfLine { idle_since: Some(_), .. } | Broken::OfStream(_))
-                    if !is_new =>
-                {
-                    is_new = true;
-                }
-                Err(error) => return Err(broken(error)),
-            }
-        };
-        let mut body = Vec::new();
-        while let Ok(Some(chunk)) = reply.chunk(&clock, &watch).await {
+        // Two tokens are as good as one.
+        let reply = send(&self.clients, &clock, &watch, MOST_BYTES, true, &request).await;
+        let mut reply = reply.map_err(|broken| transport_failure(&self.host, &request, broken))?;
+        let (status, headers) = (reply.status, reply.headers.clone());
+        let mut body = BytesMut::new();
+        while let Some(chunk) = next(&self.host, MOST_BYTES, &clock, &watch, &mut reply).await? {
             if body.len() + chunk.len() > MOST_BYTES {
                 return Err(refused(&self.host, "its answer is too long"));
             }
             body.extend_from_slice(&chunk);
         }
-        Ok((reply.status, reply.headers.clone(), body))
+        Ok((status, headers, body.freeze()))
     }
 }
 
-/// Percent-encodes a text for a form.
-fn encoded(text: &str) -> String {
-    let mut out = text.as_bytes().to_vec();
-    percent_encode_from(0, &mut out);
-    String::from_utf8_lossy(&out).into_owned()
-}
-
-/// Returns a number from 0 to 1, another one each time.
+/// Returns a number from 0 to 1.
 fn chance() -> f64 {
-    let number = u32::try_from(RandomState::new().hash_one(0) % 1024).unwrap_or_default();
-    f64::from(number) / 1024.0
+    rand::rng().random()
 }

@@ -16,10 +16,11 @@ use url::Url;
 
 use super::address::path_of;
 use super::clients::Clients;
-use super::failure::{Failed, refused};
+use super::failure::refused;
 use super::hosts::AllowedHosts;
 use super::place::Place;
 use super::reply::{Outgoing, Reply};
+use crate::failure::Failure;
 
 /// Headers that tell another server only what is wanted.
 const HARMLESS: [HeaderName; 3] = [ACCEPT, ACCEPT_LANGUAGE, USER_AGENT];
@@ -46,7 +47,7 @@ impl RedirectRules {
         request: &Outgoing,
         reply: &Reply,
         followed: usize,
-    ) -> Result<Option<Outgoing>, Failed> {
+    ) -> Result<Option<Outgoing>, Failure> {
         let method = &request.method;
         let turns_to_get = match reply.status {
             StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND => method == Method::POST,

@@ -8,6 +8,8 @@ use http::Method;
 use http::header::{
     ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT,
 };
+use rand::TryRng;
+use rand::rngs::SysRng;
 use sparkawait_arrow::InputBatch;
 use sparkawait_task::error::StartError;
 
@@ -16,10 +18,10 @@ use super::auth::{AuthConfig, secret_value};
 use super::body::{BodyRows, BoundBody};
 use super::clients::Clients;
 use super::config::HttpConfig;
-use super::failure::{Failed, RetryStatuses, bad_request};
+use super::failure::{RetryStatuses, bad_request};
 use super::hosts::AllowedHosts;
-use super::random_text::random_text;
 use super::reply::Outgoing;
+use crate::failure::Failure;
 use crate::template::{BoundTemplate, Escape, Template, TemplateRows};
 
 /// The header that services know a request again by.
@@ -176,7 +178,7 @@ impl RequestRows<'_> {
         &mut self,
         clients: &Clients,
         row: usize,
-    ) -> Result<Option<Outgoing>, Failed> {
+    ) -> Result<Option<Outgoing>, Failure> {
         let Some(mut request) = self.head(clients, row)? else { return Ok(None) };
         if let Some(body) = &mut self.body {
             let Some(body) = body.write(row)? else { return Ok(None) };
@@ -190,7 +192,7 @@ impl RequestRows<'_> {
         &mut self,
         clients: &Clients,
         row: usize,
-    ) -> Result<Option<Outgoing>, Failed> {
+    ) -> Result<Option<Outgoing>, Failure> {
         let Some(target) = self.address.target(clients, row)? else { return Ok(None) };
         let Target { server, path, authorization } = target;
         let text = &mut self.text;
@@ -234,4 +236,15 @@ impl RequestRows<'_> {
             is_redirected: false,
         }))
     }
+}
+
+/// Returns a text that no other task has.
+///
+/// From the system: what a process keeps of it, its forked children would repeat.
+pub(super) fn random_text() -> Result<String, StartError> {
+    let mut bytes = [0; 16];
+    SysRng.try_fill_bytes(&mut bytes).map_err(|error| {
+        StartError::option(format!("the system gives no random numbers: {error}"))
+    })?;
+    Ok(format!("{:032x}", u128::from_le_bytes(bytes)))
 }

@@ -3,18 +3,18 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Int32Array, RecordBatch, new_null_array};
+use arrow::array::{ArrayRef, Int32Array, RecordBatch};
 use arrow::compute::{cast, concat_batches};
 use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use sparkawait_core::ErrorKind;
-use sparkawait_core::operator::{AttemptId, Retry};
+use sparkawait_core::operator::AttemptId;
 use sparkawait_task::error::{CallFailure, StartError, TaskError};
 use sparkawait_task::function::ReplyGroup;
 
 use super::call::{Found, Outcome};
 use super::config::Returns;
 use crate::json::{Decoded, JsonRows};
-use crate::lookup::{LookupReply, Misses};
+use crate::lookup::{LookupReply, Misses, nulls};
 use crate::text::TextColumn;
 
 /// What the values of one header may come to in a reply: less than a column can hold.
@@ -103,12 +103,7 @@ impl ResponseColumns {
                 Outcome::Found(response) => found.push((attempt, response)),
                 Outcome::Missed => missed.push((attempt, true)),
                 Outcome::NullKey => missed.push((attempt, false)),
-                Outcome::Failed(failed) => {
-                    reply.failed_with(attempt, failed.failure, failed.retry, failed.sign);
-                    if let Some(delay) = failed.pause {
-                        reply.paused(delay);
-                    }
-                }
+                Outcome::Failed(failed) => reply.failed(attempt, *failed),
             }
         }
         self.reply_found(host, &found, reply, missed, &mut send)
@@ -147,10 +142,7 @@ impl ResponseColumns {
             send(reply.finish_without(&rows, bad)?);
             return Ok(());
         }
-        let nulls = self.schema.fields().iter();
-        let nulls = nulls.map(|field| new_null_array(field.data_type(), null_rows)).collect();
-        let nulls =
-            RecordBatch::try_new(SchemaRef::clone(&self.schema), nulls).map_err(internal)?;
+        let nulls = nulls(&self.schema, null_rows)?;
         let rows = concat_batches(&self.schema, [&rows, &nulls]).map_err(internal)?;
         send(reply.finish_without(&rows, bad)?);
         Ok(())
@@ -199,7 +191,7 @@ impl ResponseColumns {
         let mut unreadable = unreadable.into_iter().peekable();
         for (index, ((attempt, _), count)) in found.iter().zip(&counts).enumerate() {
             if let Some((_, failure)) = unreadable.next_if(|(failed, _)| *failed == index) {
-                reply.failed(*attempt, failure, Retry::No);
+                reply.failed(*attempt, failure);
             } else if *count == 0 {
                 missed.push((*attempt, true));
             } else {
@@ -261,14 +253,7 @@ impl ResponseColumns {
 
 /// Makes the failure of a body that does not fit the schema.
 fn bad_body(host: &str, message: &str) -> CallFailure {
-    let text = format!("{host}: {message}");
-    CallFailure {
-        kind: ErrorKind::ResultSchemaMismatch,
-        message: text.clone(),
-        summary: text,
-        cause: None,
-        status: None,
-    }
+    CallFailure::new(ErrorKind::ResultSchemaMismatch, format!("{host}: {message}"))
 }
 
 /// Makes the failure of a response whose header is too long for all of its rows.
@@ -276,8 +261,7 @@ fn long_headers(host: &str) -> CallFailure {
     let text = format!(
         "{host}: a header in `response_headers` comes to more than 1 GiB in the rows of the response"
     );
-    let kind = ErrorKind::ResultTooLarge;
-    CallFailure { kind, message: text.clone(), summary: text, cause: None, status: None }
+    CallFailure::new(ErrorKind::ResultTooLarge, text)
 }
 
 fn internal(error: impl std::fmt::Display) -> TaskError {

@@ -17,9 +17,10 @@ use sparkawait_task::error::StartError;
 use sparkawait_task::secret::Secret;
 use sparkawait_task::shared::Lent;
 
-use super::failure::{Failed, bad_request};
+use super::failure::bad_request;
 use super::reply::Outgoing;
-use crate::template::percent_encode_from;
+use crate::failure::Failure;
+use crate::template::{percent_encode_from, percent_encoded};
 
 const DATE: HeaderName = HeaderName::from_static("x-amz-date");
 const TOKEN: HeaderName = HeaderName::from_static("x-amz-security-token");
@@ -98,7 +99,7 @@ impl Signer {
     }
 
     /// Signs a request; returns the version of the keys.
-    pub(super) fn sign(&self, request: &mut Outgoing) -> Result<u64, Failed> {
+    pub(super) fn sign(&self, request: &mut Outgoing) -> Result<u64, Failure> {
         let time = Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
         let ready = self.ready(&time[..8]).map_err(bad_request)?;
         let content = hex(&Sha256::digest(request.body.as_deref().unwrap_or_default()));
@@ -248,11 +249,7 @@ fn canonical_path(path: &str, is_s3: bool) -> String {
 
 /// Returns the parameters that are signed: encoded alike, and in their order.
 fn canonical_query(query: &str) -> String {
-    let encoded = |text: &str| {
-        let mut out: Vec<u8> = percent_decode_str(text).collect();
-        percent_encode_from(0, &mut out);
-        String::from_utf8_lossy(&out).into_owned()
-    };
+    let encoded = |text: &str| percent_encoded(percent_decode_str(text).collect::<Vec<u8>>());
     let pairs = query.split('&').filter(|it| !it.is_empty());
     let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
     let mut pairs: Vec<_> = pairs.map(|(name, value)| (encoded(name), encoded(value))).collect();
@@ -277,7 +274,7 @@ fn hex(bytes: &[u8]) -> String {
     text
 }
 
-fn wrong_header() -> Failed {
+fn wrong_header() -> Failure {
     bad_request("the keys for `aws_sigv4` have characters that no header may have")
 }
 

@@ -9,7 +9,7 @@ use std::io;
 use ruzstd::decoding::errors::FrameDecoderError;
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
-use super::bounded::Bounded;
+use super::packed::Bounded;
 
 /// Largest window that a body may need: RFC 9659 allows no larger one.
 const LARGEST_WINDOW: u64 = 8 << 20;

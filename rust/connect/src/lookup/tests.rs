@@ -2,9 +2,11 @@
 //! Tests of replies to lookups.
 
 use arrow::array::record_batch;
+use sparkawait_core::operator::Retry;
 use sparkawait_core::queue::EntryId;
 
 use super::*;
+use crate::failure::service_failure;
 
 fn attempts(count: usize) -> Vec<AttemptId> {
     use std::num::NonZeroUsize;
@@ -82,7 +84,7 @@ fn what_is_shown_of_a_reply_has_no_values() {
     let calls = attempts(2);
     let mut reply = LookupReply::new(Misses::default(), 2);
     reply.found(calls[0], 1);
-    reply.failed(calls[1], service_failure("value 987654321", "bad value"), Retry::No);
+    reply.failed(calls[1], service_failure("value 987654321", "bad value"));
 
     let group = reply.finish(record_batch!(("x", Int64, [987_654_321])).unwrap());
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The rows that wait for a free connection.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use arrow::array::{Array, RecordBatch};
 use arrow::buffer::NullBuffer;
@@ -13,6 +13,7 @@ use sparkawait_core::operator::AttemptId;
 use sparkawait_task::error::TaskError;
 use sparkawait_task::function::Calls;
 
+use crate::lines::{Lines, Rows};
 use crate::postgres::keys::{Keys, internal};
 
 /// What becomes of rows with a null among their arguments.
@@ -48,30 +49,28 @@ pub(crate) struct Unasked {
     pub(crate) too_large: Vec<AttemptId>,
 }
 
-/// Rows channel by channel: those of a query are of one, and it has a bounded number of queries.
-///
-/// Without channels all rows are of the same, `None`.
+/// The rows that wait, as the arguments of their queries.
 pub(crate) struct Backlog {
     /// Index of the column of each argument.
     columns: Vec<usize>,
     null_args: NullArgs,
     most: Most,
-    /// The channels that have rows or queries.
-    lines: HashMap<Option<Key>, Line>,
-    /// Channels that have rows and may have another query, each once, in their turn.
-    ready: VecDeque<Option<Key>>,
+    lines: Lines<Segments>,
 }
 
-/// The rows and queries of a channel.
+/// The rows of a channel.
 #[derive(Default)]
-struct Line {
+struct Segments {
     /// Oldest first.
     segments: VecDeque<Keys>,
     /// In all segments.
     rows: usize,
-    queries: usize,
-    /// Whether it is among those that may have another query.
-    is_ready: bool,
+}
+
+impl Rows for Segments {
+    fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
 }
 
 /// The rows of a query.
@@ -83,13 +82,12 @@ pub(crate) struct Batch {
 impl Backlog {
     /// Makes room for rows with arguments in `columns`.
     pub(crate) fn new(columns: Vec<usize>, null_args: NullArgs, most: Most) -> Self {
-        let (lines, ready) = (HashMap::new(), VecDeque::new());
-        Self { columns, null_args, most, lines, ready }
+        Self { columns, null_args, most, lines: Lines::new(most.queries) }
     }
 
     /// Returns whether there are rows for a query that may be sent.
     pub(crate) fn is_ready(&self) -> bool {
-        !self.ready.is_empty()
+        self.lines.ready() > 0
     }
 
     /// Adds the rows of a burst, except those that it returns: they need no query.
@@ -187,7 +185,7 @@ impl Backlog {
 
     /// Removes calls that nobody waits for any more; they are sorted.
     pub(crate) fn remove(&mut self, cancelled: &[AttemptId]) {
-        for line in self.lines.values_mut() {
+        self.lines.remove(|line| {
             for keys in &mut line.segments {
                 let is_wanted = |attempt| cancelled.binary_search(attempt).is_err();
                 let keep: Vec<bool> = keys.attempts.iter().map(is_wanted).collect();
@@ -200,10 +198,7 @@ impl Backlog {
             }
             line.segments.retain(|keys| keys.len() > 0);
             line.rows = line.segments.iter().map(Keys::len).sum();
-            line.is_ready &= line.rows > 0;
-        }
-        self.lines.retain(|_, line| line.rows > 0 || line.queries > 0);
-        self.ready.retain(|channel| self.lines.get(channel).is_some_and(|line| line.is_ready));
+        });
     }
 
     /// Removes the rows of a query, of the channel whose turn it is; `None` if no query may be sent.
@@ -211,46 +206,28 @@ impl Backlog {
     /// `free` connections are left for this query and for those after it. The rows that wait are
     /// spread over them, except connections that other channels get.
     pub(crate) fn take(&mut self, free: usize) -> Option<Result<Batch, TaskError>> {
-        let ready = self.ready.len();
-        let channel = self.ready.pop_front()?;
-        let line = self.lines.get_mut(&channel)?;
-        let queries = (free / ready).min(self.most.queries - line.queries).max(1);
-        let rows = line.rows.div_ceil(queries).min(self.most.rows);
-        let parts = line.take(rows, self.most.bytes);
-        line.queries += 1;
-        line.is_ready = false;
-        self.make_ready(channel);
+        let (ready, most) = (self.lines.ready(), self.most);
+        let (channel, parts) = self.lines.take(|line, room| {
+            let queries = (free / ready).min(room).max(1);
+            line.take(line.rows.div_ceil(queries).min(most.rows), most.bytes)
+        })?;
         Some(Keys::concat(&parts, self.columns.len()).map(|keys| Batch { channel, keys }))
     }
 
     /// Says that a query of `channel` has ended.
     pub(crate) fn ended(&mut self, channel: Option<Key>) {
-        let Some(line) = self.lines.get_mut(&channel) else { return };
-        line.queries -= 1;
-        if line.rows == 0 && line.queries == 0 && channel.is_some() {
-            self.lines.remove(&channel);
-        } else {
-            self.make_ready(channel);
-        }
+        self.lines.ended(channel);
     }
 
     fn push(&mut self, channel: Option<Key>, keys: Keys) {
-        let line = self.lines.entry(channel).or_default();
-        line.rows += keys.len();
-        line.segments.push_back(keys);
-        self.make_ready(channel);
-    }
-
-    fn make_ready(&mut self, channel: Option<Key>) {
-        let Some(line) = self.lines.get_mut(&channel) else { return };
-        if !line.is_ready && line.rows > 0 && line.queries < self.most.queries {
-            line.is_ready = true;
-            self.ready.push_back(channel);
-        }
+        self.lines.add(channel, |line| {
+            line.rows += keys.len();
+            line.segments.push_back(keys);
+        });
     }
 }
 
-impl Line {
+impl Segments {
     /// Removes the `rows` oldest rows, or all there are, as far as they come to `most_bytes`.
     fn take(&mut self, rows: usize, most_bytes: usize) -> Vec<Keys> {
         let mut parts = Vec::new();

@@ -16,7 +16,7 @@ use sparkawait_task::error::{CallFailure, TaskError};
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, Type};
 
-use crate::lookup::service_failure;
+use crate::failure::plain_failure;
 use crate::postgres::arguments::{DAY_MICROS, EPOCH_DAYS, EPOCH_MICROS};
 use crate::postgres::exact_cast;
 use crate::postgres::lists::{Elements, ListValues};
@@ -79,7 +79,7 @@ impl Rows {
         for column in self.columns {
             let (array, rows) = column.finish()?;
             arrays.push(array);
-            bad.extend(rows.into_iter().map(|(row, text)| (row, service_failure(&text, &text))));
+            bad.extend(rows.into_iter().map(|(row, text)| (row, plain_failure(text))));
         }
         bad.sort_by_key(|(row, _)| *row);
         let options = RecordBatchOptions::new().with_row_count(Some(self.count));

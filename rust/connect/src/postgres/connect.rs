@@ -28,7 +28,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::dial::Addresses;
 use crate::postgres::dsn::Wanted;
-use crate::postgres::failure::{CONNECTING, Failure};
+use crate::postgres::failure::{CONNECTING, Fault};
 
 /// How long a host that could not be reached is tried behind the others.
 const REST: Duration = Duration::from_secs(30);
@@ -108,7 +108,7 @@ pub(crate) async fn connect(
     greeting: &Greeting,
     limit: Duration,
     unreachable: &Unreachable,
-) -> Result<Opened, Failure> {
+) -> Result<Opened, Fault> {
     let limit = config.get_connect_timeout().copied().unwrap_or(limit);
     let doors = doors(config);
     let mut order: Vec<usize> = (0..doors.len()).collect();
@@ -116,7 +116,7 @@ pub(crate) async fn connect(
         order.shuffle(&mut rand::rng());
     }
     unreachable.sort(&mut order);
-    let mut failed: Option<Failure> = None;
+    let mut failed: Option<Fault> = None;
     for wanted in greeting.wanted.turns() {
         for host in &order {
             let opening = Opening { config, tls, greeting, wanted: *wanted, limit };
@@ -127,7 +127,7 @@ pub(crate) async fn connect(
                         unreachable.note(*host);
                     }
                     // A refused password says most, since it may have changed; then what may pass.
-                    let says_more = |it: &Failure| {
+                    let says_more = |it: &Fault| {
                         !it.is_of_caller()
                             && (failure.is_of_caller()
                                 || failure.is_transient()
@@ -140,7 +140,7 @@ pub(crate) async fn connect(
             }
         }
     }
-    let failure = failed.unwrap_or_else(|| Failure::permanent("`dsn` names no host"));
+    let failure = failed.unwrap_or_else(|| Fault::permanent("`dsn` names no host"));
     Err(if doors.len() > 1 { failure.of_hosts(doors.len()) } else { failure })
 }
 
@@ -154,7 +154,7 @@ struct Opening<'a> {
 }
 
 impl Opening<'_> {
-    async fn open(&self, door: &Door) -> Result<Opened, Failure> {
+    async fn open(&self, door: &Door) -> Result<Opened, Fault> {
         let host = match &door.host {
             Host::Tcp(host) => host,
             #[cfg(unix)]
@@ -162,12 +162,12 @@ impl Opening<'_> {
         };
         let start = Instant::now();
         let looked_up = self.until(start, Addresses::of(host, door.port)).await?;
-        let mut addresses = looked_up.map_err(|error| Failure::of_io(&error))?;
+        let mut addresses = looked_up.map_err(|error| Fault::of_io(&error))?;
         loop {
             let start = Instant::now();
             let dialed = self.until(start, addresses.dial()).await?;
-            let stream = dialed.map_err(|error| Failure::of_io(&error))?;
-            let address = stream.peer_addr().map_err(|error| Failure::of_io(&error))?;
+            let stream = dialed.map_err(|error| Fault::of_io(&error))?;
+            let address = stream.peer_addr().map_err(|error| Fault::of_io(&error))?;
             let place = Place::Tcp(address, door.name.clone());
             let opened = self.until(start, self.greet(stream, place, self.config)).await;
             match opened.and_then(|it| it) {
@@ -179,7 +179,7 @@ impl Opening<'_> {
     }
 
     #[cfg(unix)]
-    async fn open_unix(&self, directory: &Path, port: u16) -> Result<Opened, Failure> {
+    async fn open_unix(&self, directory: &Path, port: u16) -> Result<Opened, Fault> {
         let path = directory.join(format!(".s.PGSQL.{port}"));
         let mut config = self.config.clone();
         if config.get_ssl_mode() == SslMode::Prefer {
@@ -188,31 +188,31 @@ impl Opening<'_> {
         }
         let opening = async {
             let opened = UnixStream::connect(&path).await;
-            let stream = opened.map_err(|error| Failure::of_io(&error))?;
+            let stream = opened.map_err(|error| Fault::of_io(&error))?;
             self.greet(stream, Place::Unix(path.clone()), &config).await
         };
         self.until(Instant::now(), opening).await?
     }
 
     /// Waits until the time for an address has passed.
-    async fn until<T>(&self, start: Instant, work: impl Future<Output = T>) -> Result<T, Failure> {
+    async fn until<T>(&self, start: Instant, work: impl Future<Output = T>) -> Result<T, Fault> {
         let limit = self.limit;
         timeout_at(start + limit, work).await.map_err(|_| {
-            Failure::unsent(format!(
+            Fault::unsent(format!(
                 "PostgreSQL: connecting took longer than {limit:?}; see `connect_timeout`"
             ))
         })
     }
 
     /// Logs in over a stream, and looks at which kind of server it leads to.
-    async fn greet<S>(&self, stream: S, place: Place, config: &Config) -> Result<Opened, Failure>
+    async fn greet<S>(&self, stream: S, place: Place, config: &Config) -> Result<Opened, Fault>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let tls = MakeTlsConnect::<S>::make_tls_connect(&mut self.tls.clone(), place.name());
-        let tls = tls.map_err(|error| Failure::permanent(format!("PostgreSQL: TLS: {error}")))?;
+        let tls = tls.map_err(|error| Fault::permanent(format!("PostgreSQL: TLS: {error}")))?;
         let connected = config.connect_raw(stream, tls).await;
-        let (client, connection) = connected.map_err(|error| Failure::of(CONNECTING, &error))?;
+        let (client, connection) = connected.map_err(|error| Fault::of(CONNECTING, &error))?;
         let connection = spawn_aside(&Handle::current(), "postgres.connection", async move {
             // Its calls get the error too.
             if let Err(error) = connection.await {
@@ -225,7 +225,7 @@ impl Opening<'_> {
     }
 
     /// Tells the settings, and looks at which kind of server it is.
-    async fn check(&self, client: &Client) -> Result<(), Failure> {
+    async fn check(&self, client: &Client) -> Result<(), Fault> {
         const KIND: &str = "show transaction_read_only; select pg_catalog.pg_is_in_recovery(); ";
         let asks = if self.wanted == Wanted::Any { "" } else { KIND };
         if asks.is_empty() && self.greeting.settings.is_empty() {
@@ -233,7 +233,7 @@ impl Opening<'_> {
         }
         let text = format!("{asks}{}", self.greeting.settings);
         let answers = client.simple_query(&text).await;
-        let answers = answers.map_err(|error| Failure::of(CONNECTING, &error))?;
+        let answers = answers.map_err(|error| Fault::of(CONNECTING, &error))?;
         let mut said = answers.iter().filter_map(|answer| match answer {
             SimpleQueryMessage::Row(row) => row.get(0),
             _ => None,
@@ -244,7 +244,7 @@ impl Opening<'_> {
         }
         let kind = if is_standby { "a standby" } else { "a primary" };
         let state = if is_read_only { "read-only" } else { "read-write" };
-        Err(Failure::of_another_kind(format!(
+        Err(Fault::of_another_kind(format!(
             "PostgreSQL: the server is {kind} and {state}, which `target_session_attrs={}` does not take",
             self.wanted.word()
         )))

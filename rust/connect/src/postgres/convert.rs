@@ -15,7 +15,7 @@ use tokio_postgres::types::{Kind, Type};
 
 use crate::postgres::arguments::{EPOCH_DAYS, EPOCH_MICROS};
 use crate::postgres::exact_cast;
-use crate::postgres::failure::Failure;
+use crate::postgres::failure::Fault;
 use crate::postgres::literals::array_literals;
 use crate::postgres::types::{Wire, base, is_text};
 use crate::template::Cells;
@@ -32,7 +32,7 @@ pub(crate) struct Argument {
 
 impl Argument {
     /// Chooses how a column of type `from` is sent as `of`.
-    pub(crate) fn new(name: &str, from: &DataType, of: &Type) -> Result<Self, Failure> {
+    pub(crate) fn new(name: &str, from: &DataType, of: &Type) -> Result<Self, Fault> {
         let Some(wire) = wire(from, of) else { return Err(refused(name, from, of)) };
         Ok(Self { name: name.to_owned(), wire, of: of.clone() })
     }
@@ -43,18 +43,18 @@ impl Argument {
     }
 
     /// Returns the failure of a row whose value cannot be sent.
-    pub(crate) fn misfit(&self) -> Failure {
+    pub(crate) fn misfit(&self) -> Fault {
         let (name, of) = (&self.name, &self.of);
-        Failure::permanent(format!(
+        Fault::permanent(format!(
             "the value of argument column `{name}` is no `{of}`: it is out of range, or would be rounded"
         ))
     }
 
     /// Turns a column into one that can be sent; null where it is, and where a value does not fit.
-    pub(crate) fn convert(&self, column: &ArrayRef) -> Result<ArrayRef, Failure> {
+    pub(crate) fn convert(&self, column: &ArrayRef) -> Result<ArrayRef, Fault> {
         let name = &self.name;
         let failed = |what: &str| {
-            Failure::permanent(format!("argument column `{name}` cannot be sent: {what}"))
+            Fault::permanent(format!("argument column `{name}` cannot be sent: {what}"))
         };
         let column = match column.data_type() {
             DataType::Null => return Ok(new_null_array(&self.wire.natural(), column.len())),
@@ -129,7 +129,7 @@ fn texts(column: &ArrayRef) -> Result<ArrayRef, String> {
     Ok(Arc::new(builder.finish()))
 }
 
-fn refused(name: &str, from: &DataType, of: &Type) -> Failure {
+fn refused(name: &str, from: &DataType, of: &Type) -> Fault {
     let hint = match (from, base(of)) {
         (DataType::Timestamp(_, Some(_)), &Type::TIMESTAMP) => {
             "; cast the column to timestamp_ntz, or write $1::timestamptz in the statement"
@@ -139,7 +139,7 @@ fn refused(name: &str, from: &DataType, of: &Type) -> Failure {
         }
         _ => "; cast the column, or the placeholder in the statement, as in $1::bigint",
     };
-    Failure::refused(format!(
+    Fault::refused(format!(
         "argument column `{name}` is `{from}`, which cannot be sent as `{of}` without loss{hint}"
     ))
 }

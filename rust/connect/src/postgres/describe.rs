@@ -8,7 +8,7 @@ use sparkawait_task::error::StartError;
 use tokio::time::timeout;
 
 use crate::postgres::PostgresConfig;
-use crate::postgres::failure::Failure;
+use crate::postgres::failure::Fault;
 use crate::postgres::plan;
 
 /// Metadata of the schema that is returned: the types of the placeholders, with commas.
@@ -30,7 +30,7 @@ pub async fn describe(config: &PostgresConfig) -> Result<Schema, StartError> {
     let described = plan::describe(&server, &config.statement, config.args.len());
     let described = match config.server.rules()?.silence {
         Some(limit) => timeout(limit, described).await.unwrap_or_else(|_| {
-            Err(Failure::transient(format!("PostgreSQL: the server said nothing for {limit:?}")))
+            Err(Fault::transient(format!("PostgreSQL: the server said nothing for {limit:?}")))
         }),
         None => described.await,
     };

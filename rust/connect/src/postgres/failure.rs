@@ -6,12 +6,12 @@ use std::fmt;
 use std::io;
 
 use sparkawait_core::ErrorKind;
-use sparkawait_core::operator::Retry;
 use sparkawait_core::policy::CallSign;
+use sparkawait_task::cause::Cause;
 use sparkawait_task::error::{CallFailure, StartError};
 use tokio_postgres::error::DbError;
 
-use crate::lookup::{refusal, service_failure};
+use crate::failure::{Failure, plain_failure, refusal, service_failure};
 use crate::tls::{in_words, is_refused_certificate};
 
 /// What was being done when a statement that was prepared before is run.
@@ -23,35 +23,30 @@ pub(crate) const CONNECTING: &str = "connecting";
 /// What helps behind a pooler.
 const POOLER: &str = "; behind a pooler such as PgBouncer give `prepare=False`";
 
-/// Why calls failed, in a form that can be given to each of them.
+/// What has gone wrong, for one call or for several.
 #[derive(Clone)]
-pub(crate) struct Failure {
-    /// Quotes the server.
-    message: String,
-    /// Quotes no value and no address.
-    summary: String,
+pub(crate) struct Fault {
+    /// What rows are told: quotes the server in its message, and neither values nor addresses in its
+    /// summary.
+    call: CallFailure,
+    cause: Cause,
     class: Class,
-    /// Whether the server has answered "no", and if so whether that is about who calls.
-    refuses_caller: Option<bool>,
 }
 
-/// What helps against a failure.
+/// What helps against a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
-    /// Another attempt may: the statement was not sent.
-    Unsent,
-    /// Another attempt may, though nobody knows whether this one was carried out.
+    /// Another attempt may: the connection is of no more use.
     Transient,
     /// Another attempt may: the server has too much to do, or is not ready.
     Overloaded,
-    /// Another host: this one is not of the kind that is wanted. The statement was not sent.
+    /// Another host: this one is not of the kind that is wanted.
     OfAnotherKind,
     /// The server takes no writes: nothing, or another server where writing is what it is for.
     ReadOnly,
-    /// Another attempt, with a new plan: the server refused the old one.
+    /// Another attempt, with a new plan: the server refused the old one, or answered what it was not
+    /// made for.
     Stale,
-    /// The same, though the statement was carried out.
-    StaleAnswer,
     /// Nothing: all rows fare alike.
     Statement,
     /// Nothing, and no row is at fault: columns have types that do not go together.
@@ -64,50 +59,47 @@ enum Class {
     TooLarge,
 }
 
-impl Class {
-    /// Returns what a failure is whose statement was sent only if it was met while `doing` that.
-    fn while_doing(self, doing: &str) -> Self {
-        if self == Self::Transient && doing != STATEMENT { Self::Unsent } else { self }
-    }
-}
-
 /// Shows nothing of what the server said, which may quote a value.
-impl fmt::Debug for Failure {
+impl fmt::Debug for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("Failure");
-        shown.field("class", &self.class).field("summary", &self.summary).finish_non_exhaustive()
+        let mut shown = f.debug_struct("Fault");
+        shown
+            .field("class", &self.class)
+            .field("summary", &self.call.summary)
+            .finish_non_exhaustive()
     }
 }
 
-impl Failure {
-    /// Makes a failure that no retry helps, with a text that holds no content.
+impl Fault {
+    /// Makes a fault that no retry helps, with a text that holds no content; nothing was sent.
     pub(crate) fn permanent(text: impl Into<String>) -> Self {
-        Self::plain(text.into(), Class::Statement)
+        Self::plain(text, Class::Statement, Cause::NotSent)
     }
 
-    /// Makes the failure of a statement whose types are not those of the columns.
+    /// Makes the fault of a statement whose types are not those of the columns.
     pub(crate) fn refused(text: impl Into<String>) -> Self {
-        Self::plain(text.into(), Class::Types)
+        Self::plain(text, Class::Types, Cause::NotSent)
     }
 
-    /// Makes a failure that may pass, with a text that holds no content.
+    /// Makes a fault that may pass, with a text that holds no content.
     pub(crate) fn transient(text: impl Into<String>) -> Self {
-        Self::plain(text.into(), Class::Transient)
+        Self::plain(text, Class::Transient, Cause::Unknown)
     }
 
-    /// Makes the failure of calls that were not sent, with a text that holds no content.
+    /// Makes the fault of calls that were not sent, with a text that holds no content.
     pub(crate) fn unsent(text: impl Into<String>) -> Self {
-        Self::plain(text.into(), Class::Unsent)
+        Self::plain(text, Class::Transient, Cause::NotSent)
     }
 
-    /// Makes the failure of an answer that is not the one which was planned for.
+    /// Makes the fault of an answer that is not the one which was planned for.
     pub(crate) fn stale_answer(text: &str) -> Self {
-        Self::plain(format!("PostgreSQL: {text}; it is planned anew"), Class::StaleAnswer)
+        let text = format!("PostgreSQL: {text}; it is planned anew");
+        Self::plain(text, Class::Stale, Cause::Unknown)
     }
 
-    /// Makes the failure of a host that is not of the kind that is wanted.
+    /// Makes the fault of a host that is not of the kind that is wanted.
     pub(crate) fn of_another_kind(text: String) -> Self {
-        Self::plain(text, Class::OfAnotherKind)
+        Self::plain(text, Class::OfAnotherKind, Cause::NotSent)
     }
 
     /// Reads an error that was met before a server was spoken to.
@@ -115,25 +107,25 @@ impl Failure {
         Self::unsent(format!("PostgreSQL: {CONNECTING} failed: {error}"))
     }
 
-    /// Returns the failure where all of several hosts failed, and this was the last.
-    pub(crate) fn of_hosts(self, hosts: usize) -> Self {
-        let all = format!("; none of the {hosts} hosts could be used");
-        Self { message: self.message + &all, summary: self.summary + &all, ..self }
+    /// Returns the fault where all of several hosts failed, and this was the last.
+    pub(crate) fn of_hosts(mut self, hosts: usize) -> Self {
+        self.call.add(&format!("none of the {hosts} hosts could be used"));
+        self
     }
 
-    /// Returns the failure of a statement that may write, on a server that has become read-only.
+    /// Returns the fault of a statement that may write, on a server that has become read-only.
     pub(crate) fn demoted(self) -> Self {
-        Self { class: Class::Unsent, ..self }
+        Self { class: Class::Transient, ..self }
     }
 
-    /// Makes the failure of a row for which more than `most` bytes were found.
+    /// Makes the fault of a row for which more than `most` bytes were found.
     pub(crate) fn too_large(most: usize) -> Self {
         let text = format!("PostgreSQL: more was found than the {most} bytes of `max_reply_bytes`");
-        Self::plain(text, Class::TooLarge)
+        Self::plain(text, Class::TooLarge, Cause::Answered)
     }
 
-    fn plain(text: String, class: Class) -> Self {
-        Self { message: text.clone(), summary: text, class, refuses_caller: None }
+    fn plain(text: impl Into<String>, class: Class, cause: Cause) -> Self {
+        Self { call: plain_failure(text), cause, class }
     }
 
     /// Reads the error of a query or of a connection; `doing` says which.
@@ -147,14 +139,14 @@ impl Failure {
         let reason = error.source().and_then(in_words);
         let said = || error.source().map_or_else(|| error.to_string(), ToString::to_string);
         let reason = reason.unwrap_or_else(said);
-        let class =
-            if is_transient { Class::Transient.while_doing(doing) } else { Class::Statement };
-        Self::plain(format!("PostgreSQL: {doing} failed: {reason}"), class)
+        let class = if is_transient { Class::Transient } else { Class::Statement };
+        let cause = Cause::of(doing == STATEMENT, !is_transient);
+        Self::plain(format!("PostgreSQL: {doing} failed: {reason}"), class, cause)
     }
 
     fn of_server(doing: &str, error: &DbError) -> Self {
         let (code, said) = (error.code().code(), error.message());
-        let class = classify(code, said, error.routine()).while_doing(doing);
+        let class = classify(code, said, error.routine());
         let mut message = format!("PostgreSQL: {doing} failed with SQLSTATE {code}: {said}");
         for more in [error.detail(), error.hint()].into_iter().flatten() {
             message.push_str("; ");
@@ -172,24 +164,29 @@ impl Failure {
             message.push_str(advice);
             summary.push_str(advice);
         }
-        let is_refusal = matches!(class, Class::Statement | Class::Row);
-        let refuses_caller = is_refusal.then(|| code.starts_with("28") || code == "42501");
-        Self { message, summary, class, refuses_caller }
+        let call = service_failure(message, summary);
+        let call = if matches!(class, Class::Statement | Class::Row) {
+            refusal(code.starts_with("28") || code == "42501", call)
+        } else {
+            call
+        };
+        let says_nothing = matches!(class, Class::Transient | Class::Slow);
+        Self { call, cause: Cause::of(doing == STATEMENT, !says_nothing), class }
     }
 
     /// Returns whether another attempt may help.
     pub(crate) fn is_transient(&self) -> bool {
-        self.retry() != Retry::No
+        self.sign().is_some()
     }
 
     /// Returns whether what was planned is of no more use.
     pub(crate) fn is_stale(&self) -> bool {
-        matches!(self.class, Class::Stale | Class::StaleAnswer)
+        self.class == Class::Stale
     }
 
     /// Returns whether to plan and send the statement again, which `reads` or not.
     pub(crate) fn is_to_be_planned_again(&self, reads: bool) -> bool {
-        self.class == Class::Stale || reads && self.class == Class::StaleAnswer
+        self.is_stale() && self.cause.may_repeat(reads)
     }
 
     /// Returns whether a host was not of the kind that is wanted.
@@ -199,12 +196,12 @@ impl Failure {
 
     /// Returns whether the server refused who connects.
     pub(crate) fn is_of_caller(&self) -> bool {
-        self.refuses_caller == Some(true)
+        self.call.kind == ErrorKind::Unauthorized
     }
 
     /// Returns the same where another attempt may fare better: a secret may be changing just now.
     pub(crate) fn that_may_pass(self) -> Self {
-        Self { class: Class::Unsent, ..self }
+        Self { class: Class::Transient, ..self }
     }
 
     /// Returns whether the server takes no writes.
@@ -214,7 +211,7 @@ impl Failure {
 
     /// Returns whether the connection is of no more use.
     pub(crate) fn ends_connection(&self) -> bool {
-        matches!(self.class, Class::Unsent | Class::Transient)
+        self.class == Class::Transient
     }
 
     /// Returns whether the rows of a batch may fare differently if each is sent alone.
@@ -229,16 +226,14 @@ impl Failure {
 
     /// Returns the failure of a row that was in a query with too many that took too long.
     pub(crate) fn of_others(&self) -> Self {
-        const OTHERS: &str = "; it was in a query with other rows, too many of which took too long";
-        let mut failure = self.clone();
-        failure.message.push_str(OTHERS);
-        failure.summary.push_str(OTHERS);
-        failure
+        let mut fault = self.clone();
+        fault.call.add("it was in a query with other rows, too many of which took too long");
+        fault
     }
 
     /// Returns what the task ends with.
     pub(crate) fn start_error(&self) -> StartError {
-        StartError { kind: ErrorKind::TypeRefused, message: self.message.clone() }
+        StartError { kind: ErrorKind::TypeRefused, message: self.call.message.clone() }
     }
 
     /// Returns whether the task ends with it: its columns have types that do not go together.
@@ -251,40 +246,33 @@ impl Failure {
         self.class == Class::TooLarge
     }
 
-    /// Returns the failure of one call.
-    pub(crate) fn call_failure(&self) -> CallFailure {
-        let failure = service_failure(self.message.clone(), self.summary.clone());
-        match self.refuses_caller {
-            Some(is_of_caller) => refusal(is_of_caller, failure),
-            None => failure,
-        }
-    }
-
-    /// Returns what the failure says of the server.
-    pub(crate) fn sign(&self) -> CallSign {
+    /// Returns what it says of the server, if it may pass.
+    const fn sign(&self) -> Option<CallSign> {
         match self.class {
-            Class::Overloaded => CallSign::Overloaded,
-            Class::Unsent | Class::OfAnotherKind | Class::Transient => CallSign::Unreachable,
-            Class::Slow => CallSign::TimedOut,
-            _ => CallSign::Neutral,
-        }
-    }
-
-    /// Returns whether a call is worth another attempt.
-    pub(crate) fn retry(&self) -> Retry {
-        match self.class {
-            Class::Unsent | Class::OfAnotherKind | Class::Overloaded | Class::Stale => Retry::Yes,
-            Class::Transient | Class::Slow | Class::StaleAnswer => Retry::IfRepeatable,
-            Class::Statement | Class::ReadOnly | Class::Types | Class::Row | Class::TooLarge => {
-                Retry::No
+            Class::Overloaded => Some(CallSign::Overloaded),
+            Class::OfAnotherKind | Class::Transient => Some(CallSign::Unreachable),
+            Class::Slow => Some(CallSign::TimedOut),
+            Class::Stale => Some(CallSign::Neutral),
+            Class::ReadOnly | Class::Statement | Class::Types | Class::Row | Class::TooLarge => {
+                None
             }
         }
     }
 }
 
-impl fmt::Display for Failure {
+/// The failure of one call.
+impl From<&Fault> for Failure {
+    fn from(fault: &Fault) -> Self {
+        match fault.sign() {
+            Some(sign) => Self { sign, ..Self::passing(fault.cause, fault.call.clone()) },
+            None => Self::lasting(fault.cause, fault.call.clone()),
+        }
+    }
+}
+
+impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        f.write_str(&self.call.message)
     }
 }
 
@@ -344,6 +332,8 @@ fn classify(code: &str, said: &str, routine: Option<&str>) -> Class {
 
 #[cfg(test)]
 mod tests {
+    use sparkawait_core::operator::Retry;
+
     use super::*;
 
     #[test]
@@ -373,11 +363,17 @@ mod tests {
 
     #[test]
     fn only_a_statement_that_was_sent_may_have_been_carried_out() {
-        assert!(Class::Transient.while_doing(CONNECTING) == Class::Unsent);
-        assert!(Class::Transient.while_doing(STATEMENT) == Class::Transient);
-        assert!(Class::Slow.while_doing("preparing the statement") == Class::Slow);
-        assert!(Failure::unsent("no").retry() == Retry::Yes);
-        assert!(Failure::transient("no").retry() == Retry::IfRepeatable);
+        let of = |fault: Fault| (Failure::from(&fault).cause, Failure::from(&fault).retry);
+        assert_eq!(of(Fault::unsent("no")), (Cause::NotSent, Retry::Yes));
+        assert_eq!(of(Fault::transient("no")), (Cause::Unknown, Retry::IfRepeatable));
+        assert_eq!(of(Fault::refused("types")), (Cause::NotSent, Retry::No));
+        assert_eq!(of(Fault::too_large(7)), (Cause::Answered, Retry::No));
+
+        let stale = Fault::stale_answer("other types");
+        assert!(stale.is_to_be_planned_again(true) && !stale.is_to_be_planned_again(false));
+        let refused = Fault { cause: Cause::of(true, true), ..stale };
+        assert!(refused.is_to_be_planned_again(false));
+        assert_eq!(of(refused), (Cause::Answered, Retry::Yes));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use tokio_postgres::Row;
 
 use crate::lookup::How;
 use crate::postgres::columns::Rows;
-use crate::postgres::failure::Failure;
+use crate::postgres::failure::Fault;
 use crate::postgres::outputs::Form;
 
 /// Owner of a row of nulls.
@@ -29,7 +29,7 @@ pub(crate) struct FoundRows {
     /// Rows that each call found.
     counts: Vec<u32>,
     /// By ascending call.
-    failures: Vec<(usize, Failure)>,
+    failures: Vec<(usize, Fault)>,
     /// The last call that has a row; those before it got theirs, or nulls.
     last: usize,
     /// Whether all rows came in the order of their calls.
@@ -44,7 +44,7 @@ pub(crate) struct Outcome {
     /// Rows that each call found.
     pub(crate) counts: Vec<u32>,
     /// The calls that failed, ascending; they have no rows.
-    pub(crate) failures: Vec<(usize, Failure)>,
+    pub(crate) failures: Vec<(usize, Fault)>,
     /// The rows that do not fit, ascending.
     pub(crate) bad: Vec<(usize, CallFailure)>,
 }
@@ -93,7 +93,7 @@ impl FoundRows {
     }
 
     /// Says that a call failed, whatever it found before.
-    pub(crate) fn fail(&mut self, call: usize, failure: Failure) {
+    pub(crate) fn fail(&mut self, call: usize, failure: Fault) {
         self.reach(call);
         if self.counts[call] > 0 {
             // Its rows are left out at the end.

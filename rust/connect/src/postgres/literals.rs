@@ -10,7 +10,7 @@ use arrow::datatypes::{DataType, DurationMicrosecondType};
 use tokio_postgres::types::Type;
 
 use crate::postgres::arguments::DAY_MICROS;
-use crate::postgres::failure::Failure;
+use crate::postgres::failure::Fault;
 use crate::postgres::types::{Wire, base};
 
 /// The first and the last character of a date of four digits for the year.
@@ -22,11 +22,11 @@ pub(super) fn array_literals(
     column: &ArrayRef,
     wire: Wire,
     of: &Type,
-    convert: impl Fn(&ArrayRef) -> Result<ArrayRef, Failure>,
-) -> Result<ArrayRef, Failure> {
+    convert: impl Fn(&ArrayRef) -> Result<ArrayRef, Fault>,
+) -> Result<ArrayRef, Fault> {
     let column = match column.data_type() {
         DataType::LargeList(field) => cast(column, &DataType::List(Arc::clone(field)))
-            .map_err(|_| Failure::permanent("a list is too long to be sent"))?,
+            .map_err(|_| Fault::permanent("a list is too long to be sent"))?,
         _ => ArrayRef::clone(column),
     };
     let lists = column.as_list::<i32>();
@@ -65,12 +65,12 @@ struct Elements {
 }
 
 impl Elements {
-    fn new(wire: Wire, of: &Type, values: &ArrayRef) -> Result<Self, Failure> {
+    fn new(wire: Wire, of: &Type, values: &ArrayRef) -> Result<Self, Fault> {
         let values = match wire {
             Wire::Bytea | Wire::Interval => ArrayRef::clone(values),
             // Without time zone, in UTC.
             _ => cast(values, &DataType::Utf8)
-                .map_err(|error| Failure::permanent(error.to_string()))?,
+                .map_err(|error| Fault::permanent(error.to_string()))?,
         };
         let suffix = if *base(of) == Type::TIMESTAMPTZ { "+00" } else { "" };
         Ok(Self { wire, values, suffix })

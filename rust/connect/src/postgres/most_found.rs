@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How much may be found, in bytes.
 
-use crate::postgres::failure::Failure;
+use crate::postgres::failure::Fault;
 
 /// Most that is found for the rows of a query together. A column has less than 2 GiB, and text may
 /// take up to twice what was sent: a UUID has 16 bytes, and 36 characters.
@@ -29,18 +29,18 @@ impl MostFound {
     }
 
     /// Fails if `bytes` are more than one row may find.
-    pub(crate) fn check_row(self, bytes: usize) -> Result<(), Failure> {
+    pub(crate) fn check_row(self, bytes: usize) -> Result<(), Fault> {
         within(self.row, bytes)
     }
 
     /// Fails if `bytes` are more than the rows of a query may find together.
-    pub(crate) fn check_together(self, bytes: usize) -> Result<(), Failure> {
+    pub(crate) fn check_together(self, bytes: usize) -> Result<(), Fault> {
         within(self.together, bytes)
     }
 }
 
-fn within(most: usize, bytes: usize) -> Result<(), Failure> {
-    if bytes <= most { Ok(()) } else { Err(Failure::too_large(most)) }
+fn within(most: usize, bytes: usize) -> Result<(), Fault> {
+    if bytes <= most { Ok(()) } else { Err(Fault::too_large(most)) }
 }
 
 #[cfg(test)]

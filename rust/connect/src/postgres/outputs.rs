@@ -14,7 +14,7 @@ use arrow::datatypes::{DataType, Schema};
 use tokio_postgres::Column;
 use tokio_postgres::types::{Kind, Type};
 
-use crate::postgres::failure::Failure;
+use crate::postgres::failure::Fault;
 use crate::postgres::types::{Wire, base, is_text};
 
 /// Name of the statement's rows.
@@ -46,7 +46,7 @@ enum Ask {
 }
 
 /// Chooses how the columns of `schema` are asked for.
-pub(crate) fn outputs(columns: &[Column], schema: &Schema) -> Result<Vec<Output>, Failure> {
+pub(crate) fn outputs(columns: &[Column], schema: &Schema) -> Result<Vec<Output>, Fault> {
     let fields = schema.fields().iter().enumerate();
     fields
         .map(|(position, field)| {
@@ -54,7 +54,7 @@ pub(crate) fn outputs(columns: &[Column], schema: &Schema) -> Result<Vec<Output>
                 columns.iter().enumerate().filter(|(_, column)| column.name() == field.name());
             let (Some((index, column)), None) = (found.next(), found.next()) else {
                 let names: Vec<&str> = columns.iter().map(Column::name).collect();
-                return Err(Failure::permanent(format!(
+                return Err(Fault::permanent(format!(
                     "`schema` has column `{}`, which the statement must return exactly once; it returns: {}",
                     field.name(),
                     names.join(", ")
@@ -76,7 +76,7 @@ pub(crate) fn outputs(columns: &[Column], schema: &Schema) -> Result<Vec<Output>
         .collect()
 }
 
-fn refused(name: &str, from: &Type, to: &DataType) -> Failure {
+fn refused(name: &str, from: &Type, to: &DataType) -> Fault {
     let hint = match (base(from), to) {
         (&Type::TIMESTAMP, DataType::Timestamp(_, Some(_))) => {
             "; declare it `timestamp_ntz`, or name its time zone in the statement, as in `at time zone 'UTC'`"
@@ -86,7 +86,7 @@ fn refused(name: &str, from: &Type, to: &DataType) -> Failure {
         }
         _ => "; declare another type, or cast it in the statement",
     };
-    Failure::refused(format!(
+    Fault::refused(format!(
         "`schema` has column `{name}` as `{to}`, and the statement returns `{from}`, which cannot become that without loss{hint}"
     ))
 }

@@ -20,7 +20,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Statement};
 
 use crate::postgres::convert::Argument;
-use crate::postgres::failure::Failure;
+use crate::postgres::failure::Fault;
 use crate::postgres::outputs::{Form, Output, ROWS, outputs};
 use crate::postgres::placeholders::Placeholders;
 use crate::postgres::planned_query::PlannedQuery;
@@ -60,7 +60,7 @@ pub(crate) struct Request<'a> {
 
 impl Plan {
     /// Finds out on a connection what to send for a statement.
-    pub(crate) async fn prepare(client: &Client, request: Request<'_>) -> Result<Self, Failure> {
+    pub(crate) async fn prepare(client: &Client, request: Request<'_>) -> Result<Self, Fault> {
         let statement = trim(request.statement);
         let own = prepare(client, statement, &[]).await?;
         check(&own, request.arguments.len())?;
@@ -107,7 +107,7 @@ impl Plan {
     pub(crate) async fn prepare_aside(
         server: &Server,
         request: Request<'_>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, Fault> {
         let client = server.connect().await?.client;
         begin_aside(&client).await?;
         let plan = Self::prepare(&client, request).await;
@@ -117,18 +117,18 @@ impl Plan {
 }
 
 /// Begins to use prepared statements behind a pooler.
-async fn begin_aside(client: &Client) -> Result<(), Failure> {
+async fn begin_aside(client: &Client) -> Result<(), Fault> {
     let begun = client.batch_execute("begin").await;
-    begun.map_err(|error| Failure::of("preparing the statement", &error))
+    begun.map_err(|error| Fault::of("preparing the statement", &error))
 }
 
 /// Removes all prepared statements, those that the client made for itself too.
 ///
 /// The client is of no use any more: it takes them for existing.
-async fn end_aside(client: &Client) -> Result<(), Failure> {
+async fn end_aside(client: &Client) -> Result<(), Fault> {
     // One message, so that both reach the same connection of a pooler.
     let ended = client.batch_execute("rollback; deallocate all").await;
-    ended.map_err(|error| Failure::of("preparing the statement", &error))
+    ended.map_err(|error| Fault::of("preparing the statement", &error))
 }
 
 /// Asks a server for the columns of a statement, and for the types of its placeholders.
@@ -136,7 +136,7 @@ pub(crate) async fn describe(
     server: &Server,
     statement: &str,
     arguments: usize,
-) -> Result<(Schema, Vec<Type>), Failure> {
+) -> Result<(Schema, Vec<Type>), Fault> {
     let client = server.connect().await?.client;
     if !server.keeps_statements {
         begin_aside(&client).await?;
@@ -151,20 +151,20 @@ pub(crate) async fn describe(
     Ok(described)
 }
 
-async fn prepare(client: &Client, text: &str, types: &[Type]) -> Result<Statement, Failure> {
+async fn prepare(client: &Client, text: &str, types: &[Type]) -> Result<Statement, Fault> {
     let prepared = client.prepare_typed(text, types).await;
-    prepared.map_err(|error| Failure::of("preparing the statement", &error))
+    prepared.map_err(|error| Fault::of("preparing the statement", &error))
 }
 
-fn check(statement: &Statement, arguments: usize) -> Result<(), Failure> {
+fn check(statement: &Statement, arguments: usize) -> Result<(), Fault> {
     let wanted = statement.params().len();
     if wanted != arguments {
-        return Err(Failure::permanent(format!(
+        return Err(Fault::permanent(format!(
             "the statement has {wanted} placeholders and `args` names {arguments} columns; give a column for each of $1, $2, .."
         )));
     }
     if statement.columns().is_empty() {
-        return Err(Failure::permanent(
+        return Err(Fault::permanent(
             "the statement returns no columns; use a select, or add `returning`",
         ));
     }

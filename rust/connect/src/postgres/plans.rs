@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::OnceCell;
 
-use crate::postgres::failure::Failure;
+use crate::postgres::failure::Fault;
 use crate::postgres::plan::Plan;
 
 /// Plans by what they were made for.
@@ -30,8 +30,8 @@ impl Plans {
     pub(crate) async fn get_or_make(
         &self,
         key: &Arc<str>,
-        make: impl Future<Output = Result<Plan, Failure>>,
-    ) -> Result<Arc<Plan>, Failure> {
+        make: impl Future<Output = Result<Plan, Fault>>,
+    ) -> Result<Arc<Plan>, Fault> {
         let cell = {
             let mut cells = self.cells.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(cells.entry(Arc::clone(key)).or_default())
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn a_plan_that_cannot_be_made_is_tried_again() {
         let plans = Plans::default();
-        let failure = Failure::transient("not now");
+        let failure = Fault::transient("not now");
         let failed = poll(plans.get_or_make(&Arc::from("a"), ready(Err(failure))));
 
         assert!(matches!(failed, Poll::Ready(Err(_))));

@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::postgres::failure::Failure;
+use crate::postgres::failure::Fault;
 use crate::postgres::plan::{Plan, Request};
 use crate::postgres::plans::Plans;
 use crate::postgres::server::{Server, ServerConfig};
@@ -87,17 +87,17 @@ impl Pool {
     }
 
     /// Returns the connection with the fewest queries; opens one where a place is idle.
-    pub(crate) async fn lease(&self) -> Result<Lease, Failure> {
+    pub(crate) async fn lease(&self) -> Result<Lease, Fault> {
         for _ in 0..LEASES {
             if let Some(lease) = self.try_lease().await? {
                 return Ok(lease);
             }
         }
-        Err(Failure::unsent("PostgreSQL: connections were given up for other rows"))
+        Err(Fault::unsent("PostgreSQL: connections were given up for other rows"))
     }
 
     /// Does the same; returns none if the connection was given up before it was had.
-    async fn try_lease(&self) -> Result<Option<Lease>, Failure> {
+    async fn try_lease(&self) -> Result<Option<Lease>, Fault> {
         let mut slots: Vec<&Arc<Slot>> = self.slots.iter().collect();
         slots.sort_by_key(|slot| slot.in_flight.load(Ordering::Relaxed));
         let mut chosen = slots.first().copied();
@@ -116,7 +116,7 @@ impl Pool {
             }
         }
         let Some(chosen) = chosen else {
-            return Err(Failure::permanent("the pool has no connections"));
+            return Err(Fault::permanent("the pool has no connections"));
         };
         let counted = Counted::new(chosen);
         let failure = match chosen.session(self).await {
@@ -140,7 +140,7 @@ impl Pool {
         &self,
         session: &Session,
         request: Request<'_>,
-    ) -> Result<Arc<Plan>, Failure> {
+    ) -> Result<Arc<Plan>, Fault> {
         let make = async {
             if request.keeps {
                 Box::pin(Plan::prepare(&session.client, request)).await
@@ -156,7 +156,7 @@ impl Pool {
         self.server.keeps_statements
     }
 
-    async fn connect(&self) -> Result<Session, Failure> {
+    async fn connect(&self) -> Result<Session, Fault> {
         let opened = self.server.connect().await?;
         let keeps = self.server.keeps_statements;
         let plans = if keeps { Arc::default() } else { Arc::clone(&self.plans) };
@@ -255,7 +255,7 @@ impl Slot {
     }
 
     /// Returns the connection; makes it if it is not there, after the wait that failures cost.
-    async fn session(&self, pool: &Pool) -> Result<Arc<Session>, Failure> {
+    async fn session(&self, pool: &Pool) -> Result<Arc<Session>, Fault> {
         let mut state = self.state.lock().await;
         // This query is counted.
         let is_good = |it: &&Arc<Session>| it.is_open() && !self.is_worn(it.age(), 1);

@@ -4,20 +4,21 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
+use arrow::array::{Array, ArrayRef};
 use arrow::datatypes::{DataType, SchemaRef};
 use futures_util::{StreamExt, stream};
 use sparkawait_core::operator::AttemptId;
 use sparkawait_task::error::TaskError;
-use sparkawait_task::function::{FailedCall, GROUP_BYTES, Replies, ReplyGroup};
+use sparkawait_task::function::{GROUP_BYTES, Replies, ReplyGroup};
 use sparkawait_task::shared::Lent;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use crate::lookup::{LookupReply, Misses, service_failure};
+use crate::failure::Failure;
+use crate::lookup::{LookupReply, Misses};
 use crate::postgres::arguments::{ArrayArgument, ValueArgument};
 use crate::postgres::awaited_calls::AwaitedCalls;
-use crate::postgres::failure::Failure;
+use crate::postgres::failure::Fault;
 use crate::postgres::found_rows::FoundRows;
 use crate::postgres::keys::Keys;
 use crate::postgres::most_found::MostFound;
@@ -51,11 +52,11 @@ pub(crate) struct Lookup {
 /// Why the calls of a query were not answered.
 enum Stop {
     /// All of them fail with that.
-    Failed(Failure),
+    Failed(Fault),
     /// One of them is at fault, or too much was found for all together.
     OfRows {
         keys: Keys,
-        failure: Failure,
+        failure: Fault,
         /// How far the query got, if that is known.
         reached: Option<usize>,
     },
@@ -84,7 +85,7 @@ enum Batched {
     /// The server gave rows to calls that do not exist.
     Unknown,
     Failed {
-        failure: Failure,
+        failure: Fault,
         /// How far it got, if that is known.
         reached: Option<usize>,
     },
@@ -93,7 +94,7 @@ enum Batched {
 /// What happened to rows that were asked for singly.
 struct Ran {
     /// The failure of one of them.
-    failed: Option<Failure>,
+    failed: Option<Fault>,
     /// Which of them were not answered; ask for them again.
     again: Vec<bool>,
 }
@@ -156,7 +157,7 @@ impl Lookup {
         &self,
         parts: impl Iterator<Item = Keys>,
         wanted: &AwaitedCalls,
-        failure: &Failure,
+        failure: &Fault,
     ) -> Result<(), TaskError> {
         if failure.is_slow() {
             self.fail_all(parts, &failure.of_others());
@@ -180,7 +181,7 @@ impl Lookup {
         Ok(())
     }
 
-    fn fail_all(&self, parts: impl Iterator<Item = Keys>, failure: &Failure) {
+    fn fail_all(&self, parts: impl Iterator<Item = Keys>, failure: &Fault) {
         for part in parts {
             self.send(all_failed(&part.attempts, failure));
         }
@@ -191,16 +192,10 @@ impl Lookup {
         if attempts.is_empty() {
             return;
         }
-        let mut reply = LookupReply::new(self.misses, attempts.len());
-        let nulls = attempts.iter().filter(|attempt| reply.null_key(**attempt)).count();
-        let columns = self.schema.fields().iter();
-        let columns = columns.map(|field| new_null_array(field.data_type(), nulls)).collect();
-        let options = RecordBatchOptions::new().with_row_count(Some(nulls));
-        let schema = SchemaRef::clone(&self.schema);
-        match RecordBatch::try_new_with_options(schema, columns, &options) {
-            Ok(rows) => self.send(reply.finish(rows)),
+        match LookupReply::null_keys(self.misses, &self.schema, attempts) {
+            Ok(reply) => self.send(reply),
             Err(error) => {
-                self.replies.fail(TaskError::Internal(error.to_string()));
+                self.replies.fail(error);
             }
         }
     }
@@ -208,7 +203,7 @@ impl Lookup {
     /// Answers calls whose arguments fit no message to the server.
     pub(crate) fn refuse_too_large(&self, attempts: &[AttemptId]) {
         if !attempts.is_empty() {
-            let failure = Failure::permanent(
+            let failure = Fault::permanent(
                 "PostgreSQL: the row's arguments have more bytes than a message to the server may, \
                  1 GB",
             );
@@ -218,7 +213,7 @@ impl Lookup {
 
     /// Asks for some rows and replies to their calls, unless all of them share an outcome; returns
     /// the failure of a row that failed alone.
-    async fn look_up(&self, mut keys: Keys, how: How) -> Result<Option<Failure>, Stop> {
+    async fn look_up(&self, mut keys: Keys, how: How) -> Result<Option<Fault>, Stop> {
         let mut failed = None;
         // What a table that was changed has made useless is planned and sent again, once.
         for is_last in [false, true] {
@@ -262,7 +257,7 @@ impl Lookup {
     }
 
     /// Sees to the connection of a query that failed, and returns what its calls fail with.
-    fn after(&self, lease: &Lease, failure: Failure) -> Failure {
+    fn after(&self, lease: &Lease, failure: Fault) -> Fault {
         if failure.is_stale() {
             lease.plans.forget();
         }
@@ -277,7 +272,7 @@ impl Lookup {
         if is_demoted { failure.demoted() } else { failure }
     }
 
-    async fn connect(&self) -> Result<(Lease, Arc<Plan>), Failure> {
+    async fn connect(&self) -> Result<(Lease, Arc<Plan>), Fault> {
         let lease = self.pool.lease().await?;
         let request = Request {
             key: &self.key,
@@ -313,7 +308,8 @@ impl Lookup {
                 for row in (0..column.len()).filter(|row| column.is_null(*row)) {
                     if keep[row] && !nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
                         keep[row] = false;
-                        failures.push(failed_call(keys.attempts[row], &argument.misfit()));
+                        failures
+                            .push(Failure::from(&argument.misfit()).of_call(keys.attempts[row]));
                     }
                 }
             }
@@ -413,7 +409,7 @@ impl Lookup {
                     answer.read(take).await
                 }
                 Ok(Some(Err(failure))) | Err(failure) => Err(failure),
-                Ok(None) => Err(Failure::unsent("the statement was not sent")),
+                Ok(None) => Err(Fault::unsent("the statement was not sent")),
             };
             let mut answered = call + 1;
             if let Err(failure) = read {
@@ -446,26 +442,15 @@ impl Lookup {
         let mut failures = outcome.failures.iter().peekable();
         for (call, (attempt, count)) in attempts.iter().zip(outcome.counts).enumerate() {
             if let Some((_, failure)) = failures.next_if(|(failed, _)| *failed == call) {
-                reply.failed_with(
-                    *attempt,
-                    failure.call_failure(),
-                    failure.retry(),
-                    failure.sign(),
-                );
+                reply.failed(*attempt, failure);
             } else if count == 0 {
                 reply.missed(*attempt);
             } else {
                 reply.found(*attempt, count);
             }
         }
-        let mut bad = outcome.bad;
-        for (row, column) in reply.nulls(outcome.rows.columns(), &self.required) {
-            let name = self.schema.field(column).name();
-            let message = format!("`{name}` is declared as not null, and PostgreSQL has none");
-            bad.push((row, service_failure(message.clone(), message)));
-        }
-        bad.sort_by_key(|(row, _)| *row);
-        self.send(reply.finish_without(&outcome.rows, bad)?);
+        let (rows, bad) = (&outcome.rows, outcome.bad);
+        self.send(reply.finish_required(rows, bad, &self.required, "PostgreSQL")?);
         Ok(())
     }
 }
@@ -476,13 +461,7 @@ fn call_of(row: &Row) -> Option<usize> {
     usize::try_from(ordinal).ok()?.checked_sub(1)
 }
 
-fn all_failed(attempts: &[AttemptId], failure: &Failure) -> ReplyGroup {
-    let failures = attempts.iter().map(|attempt| failed_call(*attempt, failure)).collect();
+fn all_failed(attempts: &[AttemptId], failure: &Fault) -> ReplyGroup {
+    let failures = attempts.iter().map(|it| Failure::from(failure).of_call(*it)).collect();
     ReplyGroup { failures, ..ReplyGroup::default() }
-}
-
-fn failed_call(attempt: AttemptId, failure: &Failure) -> FailedCall {
-    let call_failure = Box::new(failure.call_failure());
-    let failed = FailedCall::new(attempt, call_failure, failure.retry());
-    FailedCall { sign: failure.sign(), ..failed }
 }

@@ -15,7 +15,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::postgres::connect::{Greeting, Opened, Place, Unreachable, connect};
 use crate::postgres::dsn::{Dsn, Wanted};
-use crate::postgres::failure::Failure;
+use crate::postgres::failure::Fault;
 use crate::settings_key::key_of;
 use crate::tls::TlsSettings;
 
@@ -229,7 +229,7 @@ impl Server {
     /// Opens a connection, served by a tokio task of its own until the client is dropped.
     ///
     /// Where the server refuses who connects, the secrets are read again.
-    pub(crate) async fn connect(&self) -> Result<Opened, Failure> {
+    pub(crate) async fn connect(&self) -> Result<Opened, Fault> {
         let Secrets { dsn, password } = &self.secrets;
         let known = dsn.fresh().await;
         let known_password = match password {
@@ -256,9 +256,9 @@ impl Server {
         connected.map_err(|it| if it.is_of_caller() { it.that_may_pass() } else { it })
     }
 
-    async fn connect_as(&self, dsn: &str, password: Option<&str>) -> Result<Opened, Failure> {
+    async fn connect_as(&self, dsn: &str, password: Option<&str>) -> Result<Opened, Fault> {
         let read = self.config.read_text(dsn);
-        let mut config = read.map_err(|error| Failure::permanent(error.message))?.config;
+        let mut config = read.map_err(|error| Fault::permanent(error.message))?.config;
         if let Some(password) = password {
             config.password(password);
         }

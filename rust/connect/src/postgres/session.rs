@@ -28,7 +28,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Column, Error, Row, RowStream};
 
 use crate::postgres::connect::{Opened, Place};
-use crate::postgres::failure::{Failure, STATEMENT};
+use crate::postgres::failure::{Fault, STATEMENT};
 use crate::postgres::planned_query::PlannedQuery;
 use crate::postgres::plans::Plans;
 use crate::postgres::server::{Rules, Server};
@@ -151,7 +151,7 @@ impl Session {
         &self,
         rules: &Rules,
         waiting: impl Future<Output = T>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, Fault> {
         let mut waiting = pin!(waiting);
         // What is there already costs no timer.
         let polled = poll_fn(|context| Poll::Ready(waiting.as_mut().poll(context))).await;
@@ -167,7 +167,7 @@ impl Session {
                 if heard == self.heard.load(Ordering::Relaxed) {
                     self.is_given_up.store(true, Ordering::SeqCst);
                     self.connection.abort();
-                    return Err(Failure::transient(format!(
+                    return Err(Fault::transient(format!(
                         "PostgreSQL: the server said nothing for {limit:?}, which is \
                          `statement_timeout` and `connect_timeout`"
                     )));
@@ -190,11 +190,11 @@ impl Session {
         rules: &'a Rules,
         query: &'a PlannedQuery,
         parameters: &[&(dyn ToSql + Sync)],
-    ) -> Result<Answer<'a>, Failure> {
+    ) -> Result<Answer<'a>, Fault> {
         let (columns, setting) = (query.columns(), self.setting(rules));
         let Some(first) = rules.begin.as_deref().or(setting.as_deref()) else {
             let rows = query.start(&self.client, parameters).await;
-            let rows = rows.map_err(|error| Failure::of(STATEMENT, &error))?;
+            let rows = rows.map_err(|error| Fault::of(STATEMENT, &error))?;
             return Ok(Answer {
                 session: self,
                 rules,
@@ -221,7 +221,7 @@ impl Session {
             self.milliseconds.store(0, Ordering::Relaxed);
         }
         let rows = rows.answer().await.and_then(|rows| begun.map(|()| rows));
-        let rows = rows.map_err(|error| Failure::of(STATEMENT, &error))?;
+        let rows = rows.map_err(|error| Fault::of(STATEMENT, &error))?;
         Ok(Answer { session: self, rules, rows: Box::pin(rows), columns, commit })
     }
 
@@ -237,8 +237,8 @@ impl Answer<'_> {
     /// Passes each row to `take` as it comes, until that fails.
     pub(crate) async fn read(
         mut self,
-        mut take: impl FnMut(&Row) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
+        mut take: impl FnMut(&Row) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
         let session = self.session;
         // A wait for each burst of rows, not for each row.
         let rules = self.rules;
@@ -250,15 +250,15 @@ impl Answer<'_> {
         }
         let Some(commit) = self.commit else { return Ok(()) };
         let committed = session.within_limit(rules, commit.answer()).await?;
-        committed.map_err(|error| Failure::of(STATEMENT, &error))
+        committed.map_err(|error| Fault::of(STATEMENT, &error))
     }
 
     /// Passes on the rows that are there; returns whether there may be more.
     fn poll_rows(
         &mut self,
         context: &mut Context<'_>,
-        take: &mut impl FnMut(&Row) -> Result<(), Failure>,
-    ) -> Poll<Result<bool, Failure>> {
+        take: &mut impl FnMut(&Row) -> Result<(), Fault>,
+    ) -> Poll<Result<bool, Fault>> {
         let mut is_any = false;
         loop {
             match self.rows.as_mut().poll_next(context) {
@@ -268,7 +268,7 @@ impl Answer<'_> {
                     is_any = true;
                 }
                 Poll::Ready(Some(Err(error))) => {
-                    return Poll::Ready(Err(Failure::of(STATEMENT, &error)));
+                    return Poll::Ready(Err(Fault::of(STATEMENT, &error)));
                 }
                 Poll::Ready(None) => return Poll::Ready(Ok(false)),
                 Poll::Pending if is_any => return Poll::Ready(Ok(true)),
@@ -278,12 +278,12 @@ impl Answer<'_> {
     }
 
     /// Looks at the types of the first row, which those of the others are.
-    fn check(&mut self, row: &Row) -> Result<(), Failure> {
+    fn check(&mut self, row: &Row) -> Result<(), Fault> {
         let Some(wanted) = self.columns.take() else { return Ok(()) };
         if row.columns().iter().map(Column::type_).eq(wanted) {
             return Ok(());
         }
-        Err(Failure::stale_answer("the columns of the statement have other types"))
+        Err(Fault::stale_answer("the columns of the statement have other types"))
     }
 }
 

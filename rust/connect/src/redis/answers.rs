@@ -7,16 +7,17 @@ use std::sync::Arc;
 use arrow::array::{RecordBatch, UInt32Array};
 use arrow::compute::take_record_batch;
 use arrow::datatypes::SchemaRef;
-use sparkawait_core::operator::{AttemptId, Retry};
+use sparkawait_core::operator::AttemptId;
 use sparkawait_task::error::TaskError;
 use sparkawait_task::function::{GROUP_BYTES, ReplyGroup};
 
+use crate::failure::{Failure, plain_failure};
 use crate::json::JsonRows;
-use crate::lookup::{LookupReply, service_failure};
+use crate::lookup::LookupReply;
 use crate::owed_calls::Owed;
 use crate::text::TextColumn;
 
-use super::failure::{self, Failure, misfit};
+use super::failure::{self, misfit};
 use super::job::Awaiting;
 use super::join::PartAnswers;
 use super::map::MapColumn;
@@ -155,9 +156,8 @@ impl Awaiting for Answers {
         }
         if let Collected::Parts(parts) = &mut self.collected {
             parts.take(self.next - 1, reply);
-        } else if let Some(Failure { call: failure, retry, sign }) = failure::of(reply, is_cluster)
-        {
-            self.reply.failed_with(attempt, failure, retry, sign);
+        } else if let Some(failure) = failure::of(reply, is_cluster) {
+            self.reply.failed(attempt, failure);
         } else {
             match &mut self.collected {
                 Collected::Columns { columns, is_rows } => {
@@ -168,12 +168,12 @@ impl Awaiting for Answers {
                     };
                     if let Err(what) = taken {
                         let failure = misfit(what, self.spec.schema.fields().len());
-                        self.reply.failed(attempt, failure, Retry::No);
+                        self.reply.failed(attempt, failure);
                     }
                 }
                 Collected::Map(column) => {
                     if let Err(what) = take_map(&mut self.reply, column, attempt, reply) {
-                        self.reply.failed(attempt, misfit(what, 1), Retry::No);
+                        self.reply.failed(attempt, misfit(what, 1));
                     }
                 }
                 Collected::Parts(_) => {}
@@ -186,7 +186,7 @@ impl Awaiting for Answers {
                     }
                     _ => {
                         let failure = misfit("an array instead of a text", 1);
-                        self.reply.failed(attempt, failure, Retry::No);
+                        self.reply.failed(attempt, failure);
                     }
                 },
             }
@@ -218,17 +218,16 @@ impl Awaiting for Answers {
             if let Collected::Parts(parts) = &mut self.collected {
                 parts.fail(index, failure);
             } else {
-                let Failure { call: failure, retry, sign } = failure.clone();
-                self.reply.failed_with(self.attempts[index], failure, retry, sign);
+                self.reply.failed(self.attempts[index], failure.clone());
             }
         }
         self.finish();
     }
 
     /// Fails all calls, whatever was collected: it may be in no state to be used.
-    fn abandon(self: Box<Self>, Failure { call: failure, retry, sign }: &Failure) {
+    fn abandon(self: Box<Self>, failure: &Failure) {
         if let Some(owed) = self.owed {
-            owed.fail(failure, *retry, *sign);
+            owed.fail(failure);
         }
     }
 
@@ -421,8 +420,7 @@ fn finish_documents(
                 reply.found(attempt, rows);
             }
             Some(Err(message)) => {
-                let failure = service_failure(message.clone(), message);
-                reply.failed(attempt, failure, Retry::No);
+                reply.failed(attempt, plain_failure(message));
             }
             _ => {
                 if reply.missed(attempt) {

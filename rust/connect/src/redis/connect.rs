@@ -12,7 +12,6 @@ use bytes::{Buf, BytesMut};
 use redis::{ConnectionAddr, ConnectionInfo};
 use rustls::pki_types::{InvalidDnsNameError, ServerName};
 use sparkawait_core::ErrorKind;
-use sparkawait_core::operator::Retry;
 use sparkawait_task::error::StartError;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -22,11 +21,12 @@ use tokio_rustls::TlsConnector;
 use crate::dial::Addresses;
 use crate::tls::{Trust, in_words, is_refused_certificate};
 
-use super::failure::{self, Failure};
+use super::failure;
 use super::login::{self, Login, Packed};
 use super::resp::Reply;
 use super::scanner::Scanner;
 use super::server::{Server, parse, seconds};
+use crate::failure::Failure;
 
 /// The most bytes of a reply to what comes first on a connection: a status, or the words of an error.
 const GREETING_BYTES: usize = 64 << 10;
@@ -176,7 +176,7 @@ impl Target {
                     return Ok(stream);
                 }
                 // One that may pass says more than one that does not.
-                Err(failure) if failed.as_ref().is_none_or(|_| failure.retry != Retry::No) => {
+                Err(failure) if failed.as_ref().is_none_or(|_| failure.may_pass()) => {
                     failed = Some(failure);
                 }
                 Err(_) => {}
@@ -200,9 +200,9 @@ impl Target {
                 connected = self.open_by(endpoint, index).await;
             }
             // It may be changing just now.
-            connected = connected.map_err(|it| Failure { retry: Retry::Yes, ..it });
+            connected = connected.map_err(Failure::that_may_pass);
         }
-        connected
+        connected.map_err(Failure::before_call)
     }
 
     async fn open_by(&self, endpoint: &Endpoint, index: usize) -> Result<Box<dyn Stream>, Failure> {
@@ -289,7 +289,7 @@ impl Target {
             };
             match self.within_limit(&name, connecting).await {
                 // Another address of the host may be alive.
-                Err(failure) if failure.retry != Retry::No => {
+                Err(failure) if failure.may_pass() => {
                     if addresses.is_empty() || addresses.len() == before {
                         return Err(failure);
                     }

@@ -2,22 +2,13 @@
 //! What an error means for the row that met it: which words it gets, and whether a retry helps.
 
 use sparkawait_core::ErrorKind;
-use sparkawait_core::operator::Retry;
 use sparkawait_core::policy::CallSign;
+use sparkawait_task::cause::Cause;
 use sparkawait_task::error::CallFailure;
 
-use crate::lookup::{refusal, service_failure};
+use crate::failure::{Failure, plain_failure, refusal, service_failure};
 
 use super::resp::Reply;
-
-/// A call failed, and whether it is worth another attempt.
-#[derive(Clone, Debug)]
-pub(super) struct Failure {
-    pub(super) call: CallFailure,
-    pub(super) retry: Retry,
-    /// What it says of the server.
-    pub(super) sign: CallSign,
-}
 
 /// First words of errors that pass by themselves.
 const TRANSIENT: [&str; 9] = [
@@ -97,11 +88,6 @@ pub(super) fn of_reply(words: &[u8], is_cluster: bool) -> Failure {
     let is_redirection = is_cluster && REDIRECTIONS.contains(&code);
     let passes = TRANSIENT.contains(&code) || is_redirection || is_full;
     let is_of_proxy = OF_PROXIES.iter().any(|it| words.starts_with(it));
-    let retry = match (passes, is_of_proxy) {
-        (true, _) => Retry::Yes,
-        (false, true) => Retry::IfRepeatable,
-        (false, false) => Retry::No,
-    };
     let advice = if words.starts_with("ERR unknown command") {
         "; the server does not have the command, of a later version or of a module"
     } else {
@@ -111,11 +97,12 @@ pub(super) fn of_reply(words: &[u8], is_cluster: bool) -> Failure {
         format!("Redis answered `{words}`{advice}"),
         format!("Redis answered {code}{advice}"),
     );
-    let failure =
-        if passes || is_of_proxy { failure } else { refusal(OF_CALLER.contains(&code), failure) };
+    if !passes && !is_of_proxy {
+        return refusal(OF_CALLER.contains(&code), failure).into();
+    }
+    let failure = Failure::passing(Cause::of(true, !is_of_proxy), failure);
     let is_overloaded = OVERLOADED.contains(&code) || is_full;
-    let sign = if is_overloaded { CallSign::Overloaded } else { retry.sign() };
-    Failure { call: failure, retry, sign }
+    Failure { sign: if is_overloaded { CallSign::Overloaded } else { failure.sign }, ..failure }
 }
 
 /// Returns the failure of a call whose reply has more than `most` bytes.
@@ -123,42 +110,41 @@ fn of_length(most: usize) -> Failure {
     let message = format!(
         "Redis answered more than the {most} bytes of `max_reply_bytes`; raise it, or ask for less"
     );
-    let (failure, retry) = (service_failure(message.clone(), message), Retry::No);
-    Failure { call: failure, retry, sign: CallSign::Neutral }
+    plain_failure(message).into()
 }
 
 /// Returns the failure of calls that were not sent, because there is no connection for `reason`.
 pub(super) fn of_no_connection(address: &str, reason: &str) -> Failure {
-    Failure { retry: Retry::Yes, ..of_connection(address, reason) }
+    Failure::passing(Cause::of(false, false), lost(address, reason))
 }
 
 /// Returns the failure of all calls of a connection that ended for `reason`; who knows which of them
 /// the server has carried out.
 pub(super) fn of_connection(address: &str, reason: &str) -> Failure {
-    let message = format!("the connection to Redis at `{address}` failed: {reason}");
-    let (failure, retry) = (service_failure(message.clone(), message), Retry::IfRepeatable);
-    Failure { call: failure, retry, sign: CallSign::Unreachable }
+    Failure::passing(Cause::of(true, false), lost(address, reason))
+}
+
+fn lost(address: &str, reason: &str) -> CallFailure {
+    plain_failure(format!("the connection to Redis at `{address}` failed: {reason}"))
 }
 
 /// Returns the failure of all calls of a connection whose task panicked for `reason`.
 pub(super) fn of_panic(address: &str, reason: &str) -> Failure {
     let message = format!("the connection to Redis at `{address}` panicked: {reason}");
     let summary = format!("the connection to Redis at `{address}` panicked; the log says why");
-    let kind = ErrorKind::Internal;
-    let failure = CallFailure { kind, message, summary, cause: None, status: None };
-    Failure { call: failure, retry: Retry::IfRepeatable, sign: CallSign::Neutral }
+    let failure = CallFailure { kind: ErrorKind::Internal, ..service_failure(message, summary) };
+    Failure { sign: CallSign::Neutral, ..Failure::passing(Cause::of(true, false), failure) }
 }
 
 /// Returns the failure of calls to a server that no retry will reach.
 pub(super) fn of_refusal(address: &str, reason: &str) -> Failure {
-    let message = format!("Redis at `{address}` cannot be used: {reason}");
-    let (failure, retry) = (service_failure(message.clone(), message), Retry::No);
-    Failure { call: failure, retry, sign: CallSign::Neutral }
+    let failure = plain_failure(format!("Redis at `{address}` cannot be used: {reason}"));
+    Failure::lasting(Cause::of(false, true), failure)
 }
 
 /// Makes the failure of a call whose reply is `what`.
 pub(super) fn misfit(what: &str, columns: usize) -> CallFailure {
-    let message =
-        format!("Redis answered {what}, which does not fit a schema of {columns} columns");
-    service_failure(message.clone(), message)
+    plain_failure(format!(
+        "Redis answered {what}, which does not fit a schema of {columns} columns"
+    ))
 }

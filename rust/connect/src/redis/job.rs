@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Commands that are sent together, and who awaits the replies.
 
-use super::failure::Failure;
 use super::resp::{Garbage, Reply};
 use super::scanner::Scanner;
+use crate::failure::Failure;
 
 /// Commands, and what happens to the replies.
 pub(super) struct Job {

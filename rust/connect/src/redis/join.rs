@@ -14,15 +14,15 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use sparkawait_core::operator::{AttemptId, Retry};
-use sparkawait_core::policy::CallSign;
+use sparkawait_core::operator::AttemptId;
 use sparkawait_task::error::TaskError;
 use sparkawait_task::function::{GROUP_BYTES, ReplyGroup};
 
+use crate::failure::Failure;
 use crate::lookup::LookupReply;
 use crate::text::TextColumn;
 
-use super::failure::{self, Failure, misfit};
+use super::failure::{self, misfit};
 use super::resp::Reply;
 use super::spec::Spec;
 
@@ -176,8 +176,8 @@ impl Burst {
         for &index in ready {
             let row = &mut self.rows[index];
             let cells = &mut self.cells[index * width..][..width];
-            if let Some(Failure { call: failure, retry, sign }) = row.failure.take() {
-                reply.failed_with(row.attempt, failure, retry, sign);
+            if let Some(failure) = row.failure.take() {
+                reply.failed(row.attempt, failure);
                 for (piece, _) in cells.iter_mut().filter_map(Option::take) {
                     self.pieces[piece].leave();
                 }
@@ -252,10 +252,8 @@ impl PartAnswers {
                 }
                 None
             }
-            reply => Some(failure::of(reply, true).unwrap_or_else(|| Failure {
-                call: misfit("something else than a value for each key", columns.len()),
-                retry: Retry::No,
-                sign: CallSign::Neutral,
+            reply => Some(failure::of(reply, true).unwrap_or_else(|| {
+                misfit("something else than a value for each key", columns.len()).into()
             })),
         };
         answered.outcomes.push((row, failure));

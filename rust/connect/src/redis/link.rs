@@ -29,8 +29,10 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
+use crate::failure::Failure;
+
 use super::connect::{Stream, Target};
-use super::failure::{self, Failure};
+use super::failure;
 use super::job::Job;
 use super::resp::Garbage;
 use super::scanner::Scanner;
@@ -140,7 +142,7 @@ impl Service for Line {
                 let Some(job) = self.jobs.recv().await else { return };
                 let now = Instant::now();
                 if now < self.resume {
-                    if self.last.retry != Retry::No {
+                    if self.last.may_pass() {
                         self.last.retry = Retry::After(self.resume - now);
                     }
                     job.answers.fail(&self.last);

@@ -3,15 +3,15 @@
 
 use std::sync::Arc;
 
-use arrow::array::{RecordBatch, RecordBatchOptions, new_null_array};
+use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Schema, SchemaRef};
 use serde::Deserialize;
-use sparkawait_core::operator::AttemptId;
 use sparkawait_task::error::{StartError, TaskError};
 use sparkawait_task::function::{Replies, ReplyGroup};
 
+use crate::failure::plain_failure;
 use crate::json::JsonRows;
-use crate::lookup::{LookupReply, Misses, service_failure};
+use crate::lookup::{LookupReply, Misses};
 use crate::text::{ParsedColumn, check_columns};
 
 use super::cancelled::Cancelled;
@@ -87,18 +87,6 @@ impl Spec {
         Arc::new(Schema::new(fields.collect::<Vec<_>>()))
     }
 
-    /// Makes the reply to calls whose key is null.
-    pub(super) fn null_keys(&self, attempts: &[AttemptId]) -> ReplyGroup {
-        let schema = &self.schema;
-        let mut reply = LookupReply::new(self.misses, attempts.len());
-        let rows = attempts.iter().filter(|attempt| reply.null_key(**attempt)).count();
-        let arrays =
-            schema.fields().iter().map(|field| new_null_array(field.data_type(), rows)).collect();
-        let batch = RecordBatch::try_new(SchemaRef::clone(schema), arrays)
-            .unwrap_or_else(|_| RecordBatch::new_empty(SchemaRef::clone(schema)));
-        reply.finish(batch)
-    }
-
     /// Makes the reply out of parsed columns; rows with a value that did not parse fail.
     pub(super) fn reply(
         &self,
@@ -109,21 +97,14 @@ impl Spec {
         let mut arrays = Vec::new();
         for parsed in columns? {
             arrays.push(parsed.array);
-            let failure = |message: String| service_failure(message.clone(), message);
-            bad.extend(parsed.bad.into_iter().map(|(row, message)| (row, failure(message))));
+            bad.extend(parsed.bad.into_iter().map(|(row, message)| (row, plain_failure(message))));
         }
-        for (row, column) in reply.nulls(&arrays, &self.required) {
-            let name = self.schema.field(column).name();
-            let message = format!("`{name}` is declared as not null, and Redis has none");
-            bad.push((row, service_failure(message.clone(), message)));
-        }
-        bad.sort_by_key(|(row, _)| *row);
         let options = RecordBatchOptions::new().with_row_count(arrays.first().map(|it| it.len()));
         let rows =
             RecordBatch::try_new_with_options(SchemaRef::clone(&self.schema), arrays, &options)
                 .map_err(|error| {
                     TaskError::Internal(format!("values do not fit the schema: {error}"))
                 })?;
-        reply.finish_without(&rows, bad)
+        reply.finish_required(&rows, bad, &self.required, "Redis")
     }
 }

@@ -5,10 +5,10 @@ use std::ops::RangeInclusive;
 use std::str::from_utf8;
 use std::sync::Weak;
 
-use super::failure::Failure;
 use super::job::Awaiting;
 use super::resp::{Array, Reply};
 use super::slots::SLOTS;
+use crate::failure::Failure;
 
 /// Asks a node for all nodes; any version of the server knows it.
 pub(super) const QUESTION: &[u8] = b"*2\r\n$7\r\nCLUSTER\r\n$5\r\nSLOTS\r\n";

@@ -158,6 +158,13 @@ impl RecordCosts {
         cost > most
     }
 
+    /// Notes that the present call of a record has cost nothing: it was not sent.
+    pub(super) fn give_back(&mut self, entry: EntryId) {
+        if self.limits.iter().any(Option::is_some) {
+            self.charge(entry).actual = Some(Costs::NONE);
+        }
+    }
+
     /// Notes what the reply to the present call of a record says of a limit of its service.
     pub(super) fn note_left(&mut self, entry: EntryId, told: ToldLimit) {
         let mut limits = self.limits.iter().flatten();

@@ -162,6 +162,8 @@ impl<R, F> Completion<R, F> {
 pub enum Remark {
     /// Its destination asks to be left alone for so long.
     Pause(Duration),
+    /// It was not sent, and has cost its limits in time nothing.
+    NotSent,
     /// A request was made that begins with its record, for limits that count requests.
     Request,
     /// It has cost so much of a limit in time; for each limit the last word counts.

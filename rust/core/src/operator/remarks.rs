@@ -27,6 +27,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         }
         match remark {
             Remark::Pause(delay) => channels.pause_until(channel, now + delay, started, now),
+            Remark::NotSent => channels.give_back(attempt.entry),
             Remark::Request => channels.charge_request(channel, attempt.entry, now),
             Remark::Cost { limit, cost } => channels.settle(attempt.entry, limit, cost),
             Remark::Left { left, is_of_channel } => {

@@ -68,7 +68,7 @@ impl AsyncFunction<Calls> for Echo {
             let (message, summary) = ("is down".to_owned(), "is down".to_owned());
             let kind = ErrorKind::UserFunctionFailed;
             let failure =
-                Box::new(CallFailure { kind, message, summary, cause: None, status: None });
+                Box::new(CallFailure { kind, message, summary, raised: None, status: None });
             let failures = vec![FailedCall::new(attempt, failure, Retry::No)];
             self.replies.send(ReplyGroup { failures, ..ReplyGroup::default() });
         }

@@ -207,13 +207,7 @@ fn failed_call(
     after: Option<u64>,
     pause: Option<u64>,
 ) -> FailedCall {
-    let failure = Box::new(CallFailure {
-        kind: ErrorKind::UserFunctionFailed,
-        message: "is down".to_owned(),
-        summary: "is down".to_owned(),
-        cause: None,
-        status: None,
-    });
+    let failure = Box::new(CallFailure::new(ErrorKind::UserFunctionFailed, "is down"));
     let retry = match (asks, after) {
         (Asks::No, _) => Retry::No,
         (Asks::IfRepeatable, _) => Retry::IfRepeatable,
@@ -222,5 +216,5 @@ fn failed_call(
     };
     let sign = if pause.is_some() { CallSign::Overloaded } else { retry.sign() };
     let pause = pause.map(Duration::from_nanos);
-    FailedCall { attempt, failure, retry, sign, pause }
+    FailedCall { sign, pause, ..FailedCall::new(attempt, failure, retry) }
 }

@@ -291,7 +291,7 @@ impl Failures {
                 kind: kind().unwrap_or(ErrorKind::UserFunctionFailed),
                 message: self.messages.value(row).to_owned(),
                 summary: self.summaries.value(row).to_owned(),
-                cause: None,
+                raised: None,
                 status: self.statuses.is_valid(row).then(|| self.statuses.value(row)),
             })
         })
@@ -380,7 +380,7 @@ mod tests {
         let kinds = prop::sample::select(ErrorKind::ALL);
         (kinds, ".{0,7}", ".{0,7}", option::of(any::<u16>())).prop_map(
             |(kind, message, summary, status)| {
-                Box::new(CallFailure { kind, message, summary, cause: None, status })
+                Box::new(CallFailure { kind, message, summary, raised: None, status })
             },
         )
     }

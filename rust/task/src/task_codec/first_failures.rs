@@ -52,7 +52,7 @@ mod tests {
     fn failure(status: u16) -> CallFailure {
         let (message, summary) = ("of a row".to_owned(), format!("answered {status}"));
         let kind = ErrorKind::Unauthorized;
-        CallFailure { kind, message, summary, cause: None, status: Some(status) }
+        CallFailure { kind, message, summary, raised: None, status: Some(status) }
     }
 
     #[test]

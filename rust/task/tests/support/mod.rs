@@ -190,7 +190,7 @@ impl Answering {
     fn failed(&self, call: &Call) -> FailedCall {
         let kind = ErrorKind::UserFunctionFailed;
         let (message, summary) = ("is down".to_owned(), "is down".to_owned());
-        let failure = Box::new(CallFailure { kind, message, summary, cause: None, status: None });
+        let failure = Box::new(CallFailure { kind, message, summary, raised: None, status: None });
         let is_final = call.attempt.attempt >= self.answers.gives_up_at;
         let retry = if is_final { Retry::No } else { self.answers.retry };
         FailedCall::new(call.attempt, failure, retry)

@@ -24,7 +24,7 @@ fn address_with(url: &str, query: &[(&str, &str)], a: &str, b: &str) -> Result<S
         );
     }
     assert_eq!(url.is_ok(), target.is_ok());
-    url.map(String::from).map_err(|failed| failed.failure.message)
+    url.map(String::from).map_err(|failed| failed.call.message)
 }
 
 fn address(url: &str, a: &str, b: &str) -> Result<String, String> {

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use sparkawait_core::ErrorKind;
-use sparkawait_core::operator::{AttemptId, Retry};
-use sparkawait_core::policy::CallSign;
+use sparkawait_core::operator::AttemptId;
+use sparkawait_task::cause::Cause;
 use sparkawait_task::error::{CallFailure, StartError, TaskError};
 use sparkawait_task::function::{Call, Calls};
 use sparkawait_task::native::Start;
@@ -20,10 +20,10 @@ use super::item::Item;
 use super::items::ItemReader;
 use super::lines::{Batch, LineId, Lines, Most};
 use super::templates::{BatchTemplates, Head, ItemRows};
+use crate::failure::{About, Failure};
 use crate::http::answers::Answers;
 use crate::http::call::{CallRules, EndedCall, Outcome, call, ends_task};
 use crate::http::clients::Clients;
-use crate::http::failure::Failed;
 use crate::http::watch::{Watch, Watched, next_tick};
 
 /// Names a request while it is under way.
@@ -212,7 +212,9 @@ impl BatchEngine {
             self.answers.note_left(last.attempt, left);
         }
         match outcome {
-            Outcome::Failed(failed) if self.splits && failed.is_of_request && items.len() > 1 => {
+            Outcome::Failed(failed)
+                if self.splits && failed.about == About::Rows && items.len() > 1 =>
+            {
                 let (one, other) = items.split_at(items.len() / 2);
                 sent.parts.extend([one.to_vec(), other.to_vec()]);
             }
@@ -265,7 +267,7 @@ fn add_row(
     clients: &Clients,
     waiting: &mut Lines,
     now: Instant,
-) -> Result<bool, Failed> {
+) -> Result<bool, Failure> {
     let row = call.row as usize;
     let Some(texts) = rows.texts(row)? else { return Ok(false) };
     let key: (_, Bytes) = (calls.channel(call), rows.head_key(row)?);
@@ -282,8 +284,6 @@ fn add_row(
 
 fn no_request() -> Outcome {
     let text = "http: a request cannot be made out of its parts";
-    let (kind, message) = (ErrorKind::Internal, text.to_owned());
-    let failure =
-        CallFailure { kind, message: message.clone(), summary: message, cause: None, status: None };
-    Outcome::Failed(Box::new(Failed::new(failure, Retry::No, CallSign::Neutral)))
+    let failure = CallFailure::new(ErrorKind::Internal, text);
+    Outcome::Failed(Box::new(Failure::lasting(Cause::NotSent, failure)))
 }

@@ -10,19 +10,19 @@ use http::StatusCode;
 use http::header::HeaderMap;
 use serde_json::Value;
 use sparkawait_core::ErrorKind;
-use sparkawait_core::operator::{AttemptId, Retry};
-use sparkawait_core::policy::CallSign;
+use sparkawait_core::operator::AttemptId;
+use sparkawait_task::cause::Cause;
 use sparkawait_task::error::{CallFailure, StartError, TaskError};
 
 use super::item::Item;
+use crate::failure::{Failure, service_failure};
 use crate::http::call::{Found, Outcome};
 use crate::http::config::{HttpConfig, Returns};
-use crate::http::failure::{Failed, QUOTED, RetryStatuses, host_label, status_failure};
+use crate::http::failure::{QUOTED, RetryStatuses, host_label, status_failure};
 use crate::http::request::retry_statuses;
 use crate::json::elements::elements;
 use crate::json::{Decoded, JsonRows};
 use crate::json_path::JsonPath;
-use crate::lookup::service_failure;
 
 /// Divides replies among the rows of their requests.
 pub(crate) struct ItemReader {
@@ -243,17 +243,23 @@ impl ItemReader {
                 let body = error.unwrap_or_default().as_bytes();
                 let headers = HeaderMap::new();
                 let failed = status_failure(&host, status, &headers, body, &self.retry_statuses);
-                let retry = if worth_it { Retry::Yes } else { failed.retry };
-                return Some(Outcome::Failed(Box::new(Failed { retry, ..failed })));
+                let said = Cause::Answered;
+                let failed = if worth_it {
+                    Failure { cause: said, ..failed }.that_may_pass()
+                } else {
+                    failed
+                };
+                return Some(Outcome::Failed(Box::new(failed)));
             }
         }
         let error = error?;
         let quoted: String = error.chars().take(QUOTED).collect();
         let summary = format!("{}: the row's result is an error", self.host);
         let failure = service_failure(format!("{summary}: {quoted}"), summary);
-        let retry = if worth_it { Retry::Yes } else { Retry::No };
         // The server has answered; what the error says of it is not known.
-        Some(Outcome::Failed(Box::new(Failed::new(failure, retry, CallSign::Neutral))))
+        let failed = Failure::from(failure);
+        let failed = if worth_it { failed.that_may_pass() } else { failed };
+        Some(Outcome::Failed(Box::new(failed)))
     }
 
     /// Whether an error, or a member of it, is one of those that are worth another attempt.
@@ -272,9 +278,7 @@ impl ItemReader {
 
     fn failed(&self, kind: ErrorKind, what: &str) -> Outcome {
         let text = format!("{}: {what}", self.host);
-        let failure =
-            CallFailure { kind, message: text.clone(), summary: text, cause: None, status: None };
-        Outcome::Failed(Box::new(Failed::new(failure, Retry::No, CallSign::Neutral)))
+        Outcome::Failed(Box::new(CallFailure::new(kind, text).into()))
     }
 }
 

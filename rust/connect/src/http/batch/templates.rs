@@ -12,14 +12,14 @@ use sparkawait_arrow::InputBatch;
 use sparkawait_task::error::StartError;
 
 use super::item::Item;
+use crate::failure::Failure;
 use crate::http::body::{BodyRows, BoundBody};
 use crate::http::clients::Clients;
 use crate::http::config::HttpConfig;
-use crate::http::failure::{Failed, bad_request};
+use crate::http::failure::bad_request;
 use crate::http::json_cells::JsonCells;
-use crate::http::random_text::random_text;
 use crate::http::reply::Outgoing;
-use crate::http::request::{RequestRows, RequestTemplates, header_name};
+use crate::http::request::{RequestRows, RequestTemplates, header_name, random_text};
 use crate::template::{BoundTemplate, Escape, Template, TemplateRows};
 
 /// What batched requests are made of, with their columns looked up.
@@ -138,7 +138,7 @@ pub(super) struct Texts {
 
 impl ItemRows<'_> {
     /// Makes the texts of `row`; `None` if a column is null without which it has no item.
-    pub(super) fn texts(&mut self, row: usize) -> Result<Option<Texts>, Failed> {
+    pub(super) fn texts(&mut self, row: usize) -> Result<Option<Texts>, Failure> {
         self.text.clear();
         for value in &mut self.item {
             if !value.append(row, &mut self.text)? {
@@ -168,7 +168,7 @@ impl ItemRows<'_> {
     }
 
     /// Returns what the request of `row` is told from others by; empty if all are alike.
-    pub(super) fn head_key(&mut self, row: usize) -> Result<Bytes, Failed> {
+    pub(super) fn head_key(&mut self, row: usize) -> Result<Bytes, Failure> {
         for cells in &self.of_head {
             let written = cells.write(row, &mut self.text);
             written.ok_or_else(|| bad_request("the row has a variant that cannot be read"))?;
@@ -179,7 +179,7 @@ impl ItemRows<'_> {
 
     /// Makes what the requests of rows like `row` say beside their items; `None` if one of its
     /// columns is null.
-    pub(super) fn head(&mut self, clients: &Clients, row: usize) -> Result<Option<Head>, Failed> {
+    pub(super) fn head(&mut self, clients: &Clients, row: usize) -> Result<Option<Head>, Failure> {
         let Some(request) = self.head.head(clients, row)? else { return Ok(None) };
         let (mut before, mut behind, mut separator) = (Vec::new(), Vec::new(), &b""[..]);
         if let Some(around) = &mut self.around {

@@ -132,7 +132,7 @@ fn a_burst_that_is_too_large_is_copied_in_pieces() {
     let mut waiting = bounded(Most { bytes: 2 * WIDTH, ..most(100, 100) });
     waiting.add(&Source::new().calls(0, &[Some(1), Some(2), Some(1), Some(1)], true)).unwrap();
 
-    let segments = |channel| waiting.lines[&Some(Key::new(channel))].segments.iter();
+    let segments = |channel| waiting.lines.of(Some(Key::new(channel))).segments.iter();
     assert_eq!(segments(1).map(Keys::len).collect::<Vec<_>>(), [2, 1]);
     assert_eq!(segments(2).map(Keys::len).collect::<Vec<_>>(), [1]);
 }

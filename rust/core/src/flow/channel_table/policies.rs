@@ -160,6 +160,13 @@ impl ChannelTable {
         }
     }
 
+    /// Notes that the present call of a record was not sent: its permits come back when it ends.
+    pub fn give_back(&mut self, entry: EntryId) {
+        if let Some(policies) = &mut self.policies {
+            policies.records.give_back(entry);
+        }
+    }
+
     /// Notes what the reply to the present call of a record says is left of a limit of its service;
     /// nothing of the destinations of other channels with `is_of_channel`.
     pub fn note_left(&mut self, entry: EntryId, left: LimitLeft, is_of_channel: bool) {

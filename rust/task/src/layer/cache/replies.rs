@@ -119,6 +119,7 @@ impl CacheReplies {
                 let failed = FailedCall {
                     attempt: waiter.attempt,
                     failure,
+                    cause: failed.cause,
                     retry: failed.retry,
                     // Its destination said it once, to the call that was made.
                     sign: CallSign::NotCalled,

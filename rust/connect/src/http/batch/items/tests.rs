@@ -62,7 +62,7 @@ fn shown(reader: &ItemReader, names: &[&str], reply: &str) -> Vec<String> {
     let shown = |(_, outcome)| match outcome {
         Outcome::Found(found) => String::from_utf8(found.body.to_vec()).unwrap(),
         Outcome::Missed | Outcome::NullKey => "-".to_owned(),
-        Outcome::Failed(failed) => format!("{:?} {}", failed.retry, failed.failure.message),
+        Outcome::Failed(failed) => format!("{:?} {}", failed.retry, failed.call.message),
     };
     answered.into_iter().map(shown).collect()
 }

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What it takes to write a connector: `Memcached` below is a whole one, tried against a server that
+//! counts what it is asked for.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use arrow::array::AsArray;
+use bytes::Bytes;
+use sparkawait_arrow::OnError;
+use sparkawait_connect::exchange::{Answer, Client, Exchange};
+use sparkawait_connect::failure::{Failure, plain_failure};
+use sparkawait_connect::lookup::{How, Misses};
+use sparkawait_core::operator::OutputMode;
+use sparkawait_runtime::tokio_runtime;
+use sparkawait_task::cause::Cause;
+use sparkawait_task::error::TaskError;
+use sparkawait_task::native::{NativeFunction, Start};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufStream};
+
+#[path = "../../task/tests/support/mod.rs"]
+mod support;
+
+use support::{TestTask, input, nullable_column, schema, task_config, with_on_error};
+
+const ROWS: i64 = 41;
+
+/// Looks keys up in Memcached, by its text protocol.
+struct Memcached {
+    port: u16,
+}
+
+impl Client for Memcached {
+    type Connection = BufStream<tokio::net::TcpStream>;
+
+    const NAME: &'static str = "memcached";
+
+    async fn connect(&self) -> Result<Self::Connection, Failure> {
+        let made = tokio::net::TcpStream::connect(("127.0.0.1", self.port)).await;
+        made.map(BufStream::new).map_err(|error| lost(&error, false))
+    }
+
+    async fn ask(
+        &self,
+        connection: &mut Self::Connection,
+        keys: &[Vec<u8>],
+    ) -> Result<Vec<Answer>, Failure> {
+        let values = values(connection, keys).await.map_err(|error| lost(&error, true))?;
+        let answer = |key: &Vec<u8>| match values.get(key) {
+            Some(value) if value == "panic" => panic!("out of luck"),
+            Some(value) => Answer::Found(vec![Some(value.clone())]),
+            None if key.starts_with(b"bad") => Answer::Failed(plain_failure("a bad key").into()),
+            None => Answer::Missed,
+        };
+        Ok(keys.iter().map(answer).collect())
+    }
+}
+
+async fn values(
+    connection: &mut BufStream<tokio::net::TcpStream>,
+    keys: &[Vec<u8>],
+) -> std::io::Result<BTreeMap<Vec<u8>, Bytes>> {
+    connection.write_all(&[b"get ", keys.join(&b' ').as_slice(), b"\r\n"].concat()).await?;
+    connection.flush().await?;
+    let mut values = BTreeMap::new();
+    loop {
+        let mut line = String::new();
+        if connection.read_line(&mut line).await? == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            ["END"] => return Ok(values),
+            ["VALUE", key, _, length] => {
+                let mut value = vec![0; length.parse::<usize>().unwrap_or_default() + 2];
+                connection.read_exact(&mut value).await?;
+                value.truncate(value.len() - 2);
+                values.insert(key.as_bytes().to_vec(), value.into());
+            }
+            _ => return Err(std::io::ErrorKind::InvalidData.into()),
+        }
+    }
+}
+
+fn lost(error: &std::io::Error, may_have_left: bool) -> Failure {
+    let call = plain_failure(format!("the connection to Memcached failed: {error}"));
+    Failure::passing(Cause::of(may_have_left, false), call)
+}
+
+/// What a server was asked for: the keys of each request.
+type Asked = Arc<Mutex<Vec<Vec<String>>>>;
+
+/// Serves each connection on a thread, until the process ends. A value is seven times its key; keys that
+/// three divides have none. `closes` says whether a request, by its number on its connection, is its end.
+fn server(closes: fn(usize) -> bool) -> (u16, Asked) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (port, asked) = (listener.local_addr().unwrap().port(), Asked::default());
+    let told = Arc::clone(&asked);
+    thread::spawn(move || {
+        for connection in listener.incoming().map_while(Result::ok) {
+            let told = Arc::clone(&told);
+            thread::spawn(move || serve(connection, &told, closes));
+        }
+    });
+    (port, asked)
+}
+
+fn serve(connection: TcpStream, asked: &Asked, closes: fn(usize) -> bool) -> std::io::Result<()> {
+    let mut writer = connection.try_clone()?;
+    for (number, line) in BufReader::new(connection).lines().enumerate() {
+        let line = line?;
+        let keys: Vec<String> = line.split(' ').skip(1).map(str::to_owned).collect();
+        asked.lock().unwrap().push(keys.clone());
+        if closes(number) {
+            return Ok(());
+        }
+        for key in keys {
+            let number = key.parse::<i64>().unwrap_or(3);
+            let value = if number == 13 { "panic".to_owned() } else { (7 * number).to_string() };
+            if number % 3 != 0 {
+                write!(writer, "VALUE {key} 0 {}\r\n{value}\r\n", value.len())?;
+            }
+        }
+        writer.write_all(b"END\r\n")?;
+    }
+    Ok(())
+}
+
+fn memcached(port: u16, key: &str) -> Exchange<Memcached> {
+    Exchange {
+        client: Arc::new(Memcached { port }),
+        key: key.to_owned(),
+        misses: Misses { how: How::Left, retry: false },
+        required: Vec::new(),
+        rows: 7,
+        connections: 2,
+        connect_timeout: Duration::from_secs(20),
+        is_repeatable: true,
+    }
+}
+
+/// Runs a task without retries; returns the result of each row, and why rows failed.
+fn run(function: &Exchange<Memcached>) -> Result<(Vec<Option<i64>>, Vec<String>), TaskError> {
+    function.check(&schema(&["row", "key"]), &schema(&["result"])).unwrap();
+    let config = with_on_error(task_config(OutputMode::Ordered, 31), OnError::Capture);
+    let mut task = TestTask::new(config, |replies| {
+        let (runtime, channel_share) = (tokio_runtime::handle().unwrap(), None);
+        let (input, results) = (schema(&["row", "key"]), schema(&["result"]));
+        function.start(Start { replies, runtime, input, results, channel_share }).unwrap()
+    });
+    let output = task.run(vec![input(0..ROWS)])?;
+    let results = output.iter().flat_map(|it| nullable_column(it, "result")).collect();
+    let errors = output.iter().flat_map(|it| {
+        let messages = it.column(it.num_columns() - 1).as_struct().column_by_name("message");
+        let messages = messages.unwrap().as_string::<i32>().iter().flatten();
+        messages.map(str::to_owned).collect::<Vec<_>>()
+    });
+    Ok((results, errors.collect()))
+}
+
+/// What row `row` finds, unless it fails.
+fn found(row: i64) -> Option<i64> {
+    (row % 3 != 0).then_some(7 * row)
+}
+
+#[test]
+fn rows_are_asked_for_together_and_each_has_its_own_answer() {
+    let (port, asked) = server(|_| false);
+
+    let (results, errors) = run(&memcached(port, "{row}00")).unwrap();
+
+    assert_eq!(results, (0..ROWS).map(|row| found(100 * row)).collect::<Vec<_>>());
+    assert_eq!(errors, [""; 0]);
+    let mut keys = asked.lock().unwrap().concat();
+    assert!(asked.lock().unwrap().iter().all(|it| it.len() <= 7));
+    assert!(asked.lock().unwrap().len() < 29, "{:?}", asked.lock().unwrap().len());
+    keys.sort_unstable_by_key(|it| it.parse::<i64>().unwrap());
+    assert_eq!(keys, (0..ROWS).map(|row| format!("{row}00")).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_kept_connection_that_ends_costs_no_row_that_may_be_asked_for_twice() {
+    let (port, _) = server(|request| request == 1);
+    let repeatable = memcached(port, "{row}00");
+
+    assert_eq!(run(&repeatable).unwrap().1, [""; 0]);
+
+    let once = Exchange { is_repeatable: false, ..repeatable };
+    let (results, errors) = run(&once).unwrap();
+    assert_eq!(results.len(), ROWS as usize);
+    assert!(!errors.is_empty() && errors.iter().all(|it| it.contains("Memcached failed")));
+}
+
+#[test]
+fn a_service_that_is_not_there_fails_rows_that_were_not_sent() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+
+    let (results, errors) = run(&Exchange { rows: 41, ..memcached(port, "{row}") }).unwrap();
+
+    assert_eq!((results.len(), errors.len()), (ROWS as usize, ROWS as usize));
+    assert!(errors.iter().all(|it| it.contains("refused")), "{errors:?}");
+}
+
+#[test]
+fn a_connector_that_panics_fails_the_rows_of_its_request_and_no_others() {
+    let (port, _) = server(|_| false);
+
+    let (results, errors) = run(&Exchange { rows: 1, ..memcached(port, "{row}") }).unwrap();
+
+    let expected = (0..ROWS).map(|row| found(row).filter(|_| row != 13));
+    assert_eq!(results, expected.collect::<Vec<_>>());
+    assert_eq!(errors, ["the connector `memcached` is broken; the log says why"]);
+}
+
+#[test]
+fn one_key_may_fail_alone() {
+    let (port, asked) = server(|_| false);
+
+    let (_, errors) = run(&memcached(port, "bad{row}")).unwrap();
+
+    assert_eq!(errors, ["a bad key"; ROWS as usize]);
+    assert_eq!(asked.lock().unwrap().concat().len(), ROWS as usize);
+}

@@ -26,7 +26,7 @@ pub enum About {
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// What the row is told.
-    pub call: CallFailure,
+    pub call: Box<CallFailure>,
     /// Whether the call was carried out.
     pub cause: Cause,
     /// Whether it is worth another attempt.
@@ -41,14 +41,14 @@ pub struct Failure {
 
 impl Failure {
     /// Makes a failure that may pass.
-    pub const fn passing(cause: Cause, call: CallFailure) -> Self {
-        let retry = cause.retry();
+    pub fn passing(cause: Cause, call: impl Into<Box<CallFailure>>) -> Self {
+        let (call, retry) = (call.into(), cause.retry());
         Self { call, cause, retry, sign: retry.sign(), pause: None, about: About::Call }
     }
 
     /// Makes a failure that no other attempt helps.
-    pub const fn lasting(cause: Cause, call: CallFailure) -> Self {
-        let (retry, sign) = (Retry::No, CallSign::Neutral);
+    pub fn lasting(cause: Cause, call: impl Into<Box<CallFailure>>) -> Self {
+        let (call, retry, sign) = (call.into(), Retry::No, CallSign::Neutral);
         Self { call, cause, retry, sign, pause: None, about: About::Call }
     }
 
@@ -73,7 +73,7 @@ impl Failure {
     /// Makes the end of a call.
     pub fn of_call(self, attempt: AttemptId) -> FailedCall {
         let Self { call, cause, retry, sign, pause, about: _ } = self;
-        FailedCall { attempt, failure: Box::new(call), cause, retry, sign, pause }
+        FailedCall { attempt, failure: call, cause, retry, sign, pause }
     }
 }
 

@@ -22,8 +22,8 @@ impl<T> Rows for VecDeque<T> {
 
 /// Rows channel by channel. Without channels all rows are of the same, `None`.
 pub(crate) struct Lines<R> {
-    /// The channels that have rows or requests.
-    lines: HashMap<Option<Key>, Line<R>>,
+    /// Those that have rows or requests.
+    channels: HashMap<Option<Key>, Line<R>>,
     /// Those that have rows and may have another request, each once, by whose turn it is.
     ready: VecDeque<Option<Key>>,
     /// Requests of a channel.
@@ -41,7 +41,7 @@ struct Line<R> {
 impl<R: Rows> Lines<R> {
     /// Makes lines of channels that have `most` requests each.
     pub(crate) fn new(most: usize) -> Self {
-        Self { lines: HashMap::new(), ready: VecDeque::new(), most }
+        Self { channels: HashMap::new(), ready: VecDeque::new(), most }
     }
 
     /// Returns how many channels have rows for a request that may be sent.
@@ -51,7 +51,7 @@ impl<R: Rows> Lines<R> {
 
     /// Adds to the rows of a channel.
     pub(crate) fn add(&mut self, channel: Option<Key>, add: impl FnOnce(&mut R)) {
-        add(&mut self.lines.entry(channel).or_default().rows);
+        add(&mut self.channels.entry(channel).or_default().rows);
         self.make_ready(channel);
     }
 
@@ -62,7 +62,7 @@ impl<R: Rows> Lines<R> {
         take: impl FnOnce(&mut R, usize) -> T,
     ) -> Option<(Option<Key>, T)> {
         let channel = self.ready.pop_front()?;
-        let line = self.lines.get_mut(&channel)?;
+        let line = self.channels.get_mut(&channel)?;
         let taken = take(&mut line.rows, self.most - line.requests);
         line.requests += 1;
         line.is_ready = false;
@@ -72,10 +72,10 @@ impl<R: Rows> Lines<R> {
 
     /// Says that a request of `channel` has ended.
     pub(crate) fn ended(&mut self, channel: Option<Key>) {
-        let Some(line) = self.lines.get_mut(&channel) else { return };
+        let Some(line) = self.channels.get_mut(&channel) else { return };
         line.requests -= 1;
         if line.rows.is_empty() && line.requests == 0 && channel.is_some() {
-            self.lines.remove(&channel);
+            self.channels.remove(&channel);
         } else {
             self.make_ready(channel);
         }
@@ -83,22 +83,22 @@ impl<R: Rows> Lines<R> {
 
     /// Removes rows from all lines.
     pub(crate) fn remove(&mut self, mut remove: impl FnMut(&mut R)) {
-        for line in self.lines.values_mut() {
+        for line in self.channels.values_mut() {
             remove(&mut line.rows);
             line.is_ready &= !line.rows.is_empty();
         }
-        self.lines.retain(|_, line| !line.rows.is_empty() || line.requests > 0);
-        self.ready.retain(|channel| self.lines.get(channel).is_some_and(|line| line.is_ready));
+        self.channels.retain(|_, line| !line.rows.is_empty() || line.requests > 0);
+        self.ready.retain(|channel| self.channels.get(channel).is_some_and(|line| line.is_ready));
     }
 
     /// The rows of a channel that has any.
     #[cfg(test)]
     pub(crate) fn of(&self, channel: Option<Key>) -> &R {
-        &self.lines[&channel].rows
+        &self.channels[&channel].rows
     }
 
     fn make_ready(&mut self, channel: Option<Key>) {
-        let Some(line) = self.lines.get_mut(&channel) else { return };
+        let Some(line) = self.channels.get_mut(&channel) else { return };
         if !line.is_ready && !line.rows.is_empty() && line.requests < self.most {
             line.is_ready = true;
             self.ready.push_back(channel);

@@ -29,7 +29,7 @@ mod support;
 
 use support::{TestTask, input, nullable_column, schema, task_config, with_on_error};
 
-const ROWS: i64 = 41;
+const ROWS: usize = 41;
 
 /// Looks keys up in Memcached, by its text protocol.
 struct Memcached {
@@ -53,7 +53,7 @@ impl Client for Memcached {
     ) -> Result<Vec<Answer>, Failure> {
         let values = values(connection, keys).await.map_err(|error| lost(&error, true))?;
         let answer = |key: &Vec<u8>| match values.get(key) {
-            Some(value) if value == "panic" => panic!("out of luck"),
+            Some(value) if value == "panic" => unreachable!("out of luck"),
             Some(value) => Answer::Found(vec![Some(value.clone())]),
             None if key.starts_with(b"bad") => Answer::Failed(plain_failure("a bad key").into()),
             None => Answer::Missed,
@@ -154,7 +154,7 @@ fn run(function: &Exchange<Memcached>) -> Result<(Vec<Option<i64>>, Vec<String>)
         let (input, results) = (schema(&["row", "key"]), schema(&["result"]));
         function.start(Start { replies, runtime, input, results, channel_share }).unwrap()
     });
-    let output = task.run(vec![input(0..ROWS)])?;
+    let output = task.run(vec![input(0..41)])?;
     let results = output.iter().flat_map(|it| nullable_column(it, "result")).collect();
     let errors = output.iter().flat_map(|it| {
         let messages = it.column(it.num_columns() - 1).as_struct().column_by_name("message");
@@ -175,7 +175,7 @@ fn rows_are_asked_for_together_and_each_has_its_own_answer() {
 
     let (results, errors) = run(&memcached(port, "{row}00")).unwrap();
 
-    assert_eq!(results, (0..ROWS).map(|row| found(100 * row)).collect::<Vec<_>>());
+    assert_eq!(results, (0..41).map(|row| found(100 * row)).collect::<Vec<_>>());
     assert_eq!(errors, [""; 0]);
     let mut keys = asked.lock().unwrap().concat();
     assert!(asked.lock().unwrap().iter().all(|it| it.len() <= 7));
@@ -193,7 +193,7 @@ fn a_kept_connection_that_ends_costs_no_row_that_may_be_asked_for_twice() {
 
     let once = Exchange { is_repeatable: false, ..repeatable };
     let (results, errors) = run(&once).unwrap();
-    assert_eq!(results.len(), ROWS as usize);
+    assert_eq!(results.len(), ROWS);
     assert!(!errors.is_empty() && errors.iter().all(|it| it.contains("Memcached failed")));
 }
 
@@ -203,7 +203,7 @@ fn a_service_that_is_not_there_fails_rows_that_were_not_sent() {
 
     let (results, errors) = run(&Exchange { rows: 41, ..memcached(port, "{row}") }).unwrap();
 
-    assert_eq!((results.len(), errors.len()), (ROWS as usize, ROWS as usize));
+    assert_eq!((results.len(), errors.len()), (ROWS, ROWS));
     assert!(errors.iter().all(|it| it.contains("refused")), "{errors:?}");
 }
 
@@ -213,7 +213,7 @@ fn a_connector_that_panics_fails_the_rows_of_its_request_and_no_others() {
 
     let (results, errors) = run(&Exchange { rows: 1, ..memcached(port, "{row}") }).unwrap();
 
-    let expected = (0..ROWS).map(|row| found(row).filter(|_| row != 13));
+    let expected = (0..41).map(|row| found(row).filter(|_| row != 13));
     assert_eq!(results, expected.collect::<Vec<_>>());
     assert_eq!(errors, ["the connector `memcached` is broken; the log says why"]);
 }
@@ -224,6 +224,6 @@ fn one_key_may_fail_alone() {
 
     let (_, errors) = run(&memcached(port, "bad{row}")).unwrap();
 
-    assert_eq!(errors, ["a bad key"; ROWS as usize]);
-    assert_eq!(asked.lock().unwrap().concat().len(), ROWS as usize);
+    assert_eq!(errors, ["a bad key"; ROWS]);
+    assert_eq!(asked.lock().unwrap().concat().len(), ROWS);
 }

@@ -130,15 +130,16 @@ pub(super) fn status_failure(
     let call = CallFailure { status: Some(status.as_u16()), ..call };
     // Of others it says when that one call is worth another attempt.
     let pause = delay.filter(|_| is_busy);
-    Failure { call, cause, retry, sign, pause, about }
+    Failure { call: Box::new(call), cause, retry, sign, pause, about }
 }
 
 impl Broken {
     /// Returns whether the request may have been carried out although no response came.
     pub(super) const fn cause(&self) -> Cause {
         let may_have_left = match self {
-            Self::NoConnection(_) | Self::NoRequest => false,
-            Self::OfStream(http2::Broken::Wrong(_) | http2::Broken::NotTaken) => false,
+            Self::NoConnection(_)
+            | Self::NoRequest
+            | Self::OfStream(http2::Broken::Wrong(_) | http2::Broken::NotTaken) => false,
             Self::OfLine { lost, .. } => lost.was_sent,
             Self::OfStream(http2::Broken::Lost(_)) | Self::Silent => true,
         };

@@ -221,13 +221,12 @@ impl Tokens {
             sleep(PAUSE.saturating_sub(begun.elapsed())).await;
         }
         let begun = Instant::now();
-        let fetched = match timeout(PATIENCE, self.ask()).await {
-            Ok(answer) => answer.and_then(|answer| self.token(&answer, known + 1, begun)),
-            Err(_) => {
-                let call = refused(&self.host, "no token came within 30 seconds").call;
-                let sign = CallSign::TimedOut;
-                Err(Failure { sign, ..Failure::passing(Cause::NotSent, call) })
-            }
+        let fetched = if let Ok(answer) = timeout(PATIENCE, self.ask()).await {
+            answer.and_then(|answer| self.token(&answer, known + 1, begun))
+        } else {
+            let call = refused(&self.host, "no token came within 30 seconds").call;
+            let sign = CallSign::TimedOut;
+            Err(Failure { sign, ..Failure::passing(Cause::NotSent, call) })
         };
         // The call itself was not made.
         let fetched = fetched.map_err(Failure::before_call);

@@ -28,7 +28,7 @@ const POOLER: &str = "; behind a pooler such as PgBouncer give `prepare=False`";
 pub(crate) struct Fault {
     /// What rows are told: quotes the server in its message, and neither values nor addresses in its
     /// summary.
-    call: CallFailure,
+    call: Box<CallFailure>,
     cause: Cause,
     class: Class,
 }
@@ -125,7 +125,7 @@ impl Fault {
     }
 
     fn plain(text: impl Into<String>, class: Class, cause: Cause) -> Self {
-        Self { call: plain_failure(text), cause, class }
+        Self { call: Box::new(plain_failure(text)), cause, class }
     }
 
     /// Reads the error of a query or of a connection; `doing` says which.
@@ -171,7 +171,8 @@ impl Fault {
             call
         };
         let says_nothing = matches!(class, Class::Transient | Class::Slow);
-        Self { call, cause: Cause::of(doing == STATEMENT, !says_nothing), class }
+        let cause = Cause::of(doing == STATEMENT, !says_nothing);
+        Self { call: Box::new(call), cause, class }
     }
 
     /// Returns whether another attempt may help.

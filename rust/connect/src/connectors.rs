@@ -46,7 +46,7 @@ pub fn read(connector: &str, description: &str, sources: Sources) -> Described {
 ///
 /// # Errors
 ///
-/// The address is none, or this build has no `http`.
+/// The address is wrong, or this build has no `http`.
 pub fn host_columns(url: &str) -> Result<(Vec<String>, bool), StartError> {
     #[cfg(feature = "http")]
     return crate::http::HostColumns::of(url).map(|it| (it.columns, it.is_whole));

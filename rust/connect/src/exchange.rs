@@ -8,9 +8,8 @@
 //! ```
 //!
 //! A connector reads its description into an [`Exchange`] and is a [`Client`], which connects and asks.
-//! What it does not see: which rows go together, that calls are cancelled or panic, how many
-//! connections there are and when one is made again, what is sent once more, and how answers become
-//! columns.
+//! It does not see which rows go together, that calls are cancelled, that it panics, how many
+//! connections there are, what the engine sends once more, and how answers become columns.
 
 mod engine;
 

@@ -24,7 +24,7 @@ impl<T> Rows for VecDeque<T> {
 pub(crate) struct Lines<R> {
     /// Those that have rows or requests.
     channels: HashMap<Option<Key>, Line<R>>,
-    /// Those that have rows and may have another request, each once, by whose turn it is.
+    /// Those that have rows and may have another request, each once, in their turn.
     ready: VecDeque<Option<Key>>,
     /// Requests of a channel.
     most: usize,

@@ -22,7 +22,7 @@ pub enum Cause {
 
 impl Cause {
     /// Returns the cause of a failure: whether anything of the call may have left before it, and
-    /// whether an answer came that says what became of the call. All connectors ask this.
+    /// whether an answer came that says what happened to the call. All connectors ask this.
     pub const fn of(may_have_left: bool, is_answered: bool) -> Self {
         match (may_have_left, is_answered) {
             (false, _) => Self::NotSent,

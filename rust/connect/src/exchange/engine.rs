@@ -34,7 +34,7 @@ use crate::text::TextColumn;
 /// forgotten it.
 const HIGHEST_IDLE: Duration = Duration::from_secs(60);
 
-/// A connection that is older is made anew, so that a name that has moved is followed.
+/// An older connection is replaced, so that a name that has moved is followed.
 const HIGHEST_AGE: Duration = Duration::from_secs(30 * 60);
 
 type RequestId = u64;
@@ -211,7 +211,7 @@ impl<C: Client> Engine<C> {
         self.columns.reply(attempts, answers)
     }
 
-    /// Forgets rows, and ends the requests of which none is left.
+    /// Forgets rows, and ends the requests that have no others.
     fn cancel(&mut self, cancelled: &[AttemptId]) {
         let is_cancelled = |it: &AttemptId| cancelled.binary_search(it).is_ok();
         self.waiting.remove(|line| line.retain(|(attempt, _)| !is_cancelled(attempt)));

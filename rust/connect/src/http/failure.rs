@@ -31,7 +31,7 @@ pub(super) struct RetryStatuses {
 }
 
 impl RetryStatuses {
-    /// Returns whether a response says what became of its request, and whether another attempt may
+    /// Returns whether a response says what happened to its request, and whether another attempt may
     /// fare better.
     fn meaning(&self, status: StatusCode, is_refused: bool, says_when: bool) -> (Cause, bool) {
         let (cause, passes) = match status {

@@ -11,83 +11,20 @@
 //! It does not see which rows go together, that calls are cancelled, that it panics, how many
 //! connections there are, what the engine sends once more, and how answers become columns.
 
+mod client;
 mod engine;
 
-use std::fmt;
-use std::sync::Arc;
-use std::time::Duration;
-
 use arrow::datatypes::SchemaRef;
-use bytes::Bytes;
 use sparkawait_task::concurrency::Concurrency;
 use sparkawait_task::error::StartError;
 use sparkawait_task::function::TaskFunction;
 use sparkawait_task::native::{NativeFunction, Start};
 
+pub use self::client::{Answer, Client, Exchange};
 use self::engine::Engine;
-use crate::failure::Failure;
-use crate::lookup::{Misses, positions};
+use crate::lookup::positions;
 use crate::template::Template;
 use crate::text::check_columns;
-
-/// What talks to a service.
-pub trait Client: Send + Sync + 'static {
-    /// A connection, which serves one request after the other.
-    type Connection: Send + 'static;
-
-    /// What messages and the log call it.
-    const NAME: &'static str;
-
-    /// Makes a connection that is ready to be asked.
-    fn connect(&self) -> impl Future<Output = Result<Self::Connection, Failure>> + Send;
-
-    /// Asks for some keys; returns an answer for each, in their order.
-    ///
-    /// Dropped where nobody wants the answers any more, and the connection with it.
-    ///
-    /// # Errors
-    ///
-    /// Why none of them was answered; the connection is of no more use. Where the [cause] allows it and
-    /// the connection was kept from another request, they are asked for once more.
-    ///
-    /// [cause]: Failure::cause
-    fn ask(
-        &self,
-        connection: &mut Self::Connection,
-        keys: &[Vec<u8>],
-    ) -> impl Future<Output = Result<Vec<Answer>, Failure>> + Send;
-}
-
-/// What a service has for one key.
-#[derive(Clone, Debug)]
-pub enum Answer {
-    /// The texts of its rows, one row behind the other: as many texts a row as there are columns.
-    Found(Vec<Option<Bytes>>),
-    /// Nothing.
-    Missed,
-    /// No answer for this key; the connection goes on.
-    Failed(Failure),
-}
-
-/// The description of a function that asks a [`Client`].
-pub struct Exchange<C> {
-    /// What is asked.
-    pub client: Arc<C>,
-    /// The key of a row: a text with columns in braces.
-    pub key: String,
-    /// What becomes of rows whose keys find nothing.
-    pub misses: Misses,
-    /// The columns that what is found must not leave null.
-    pub required: Vec<String>,
-    /// Keys of a request.
-    pub rows: usize,
-    /// Connections of a task.
-    pub connections: usize,
-    /// Longest time to connect in.
-    pub connect_timeout: Duration,
-    /// Whether asking twice does what asking once does.
-    pub is_repeatable: bool,
-}
 
 impl<C: Client> NativeFunction for Exchange<C> {
     fn check(&self, input: &SchemaRef, results: &SchemaRef) -> Result<(), StartError> {
@@ -105,12 +42,5 @@ impl<C: Client> NativeFunction for Exchange<C> {
         let key = Template::parse(&self.key, "key")?.bind(&start.input)?;
         let required = positions(&self.required, &start.results)?;
         Ok(Box::new(Engine::start(self, key, required, start)))
-    }
-}
-
-/// Without what the client knows.
-impl<C: Client> fmt::Debug for Exchange<C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct(C::NAME).field("rows", &self.rows).finish_non_exhaustive()
     }
 }

@@ -40,6 +40,7 @@ mod redirects;
 mod reply;
 mod request;
 mod results;
+mod sending;
 mod sigv4;
 mod variant;
 mod watch;

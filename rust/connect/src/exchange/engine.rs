@@ -23,7 +23,7 @@ use sparkawait_task::supervision::pause;
 use sparkawait_task::worker::{Command, Commands, Worker};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::{Answer, Client, Exchange};
+use super::client::{Answer, Client, Exchange};
 use crate::failure::{Failure, plain_failure};
 use crate::lines::Lines;
 use crate::lookup::{LookupReply, Misses};

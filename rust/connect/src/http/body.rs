@@ -13,10 +13,9 @@ use sparkawait_task::error::StartError;
 use sparkawait_task::native::column_index;
 
 use super::failure::bad_request;
-use super::fields::{FieldRows, Fields, Part};
+use super::fields::{FieldRows, Fields, Part, random_text};
 use super::json_cells::JsonCells;
 use super::json_text::write_text;
-use super::request::random_text;
 use crate::failure::Failure;
 use crate::template::{BoundTemplate, Escape, Template, TemplateRows};
 

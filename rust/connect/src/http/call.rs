@@ -8,17 +8,14 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
 use sparkawait_core::operator::AttemptId;
 use sparkawait_core::policy::LimitLeft;
-use sparkawait_task::cause::Cause;
 use sparkawait_task::error::{StartError, TaskError};
 
 use super::auth::Auth;
 use super::clients::Clients;
-use super::failure::{
-    RetryStatuses, broke_off, silent, status_failure, too_large, transport_failure,
-};
-use super::http2;
+use super::failure::{RetryStatuses, status_failure, too_large, transport_failure};
 use super::redirects::RedirectRules;
-use super::reply::{Broken, Cut, Outgoing, Reply};
+use super::reply::{Outgoing, Reply};
+use super::sending::{next, send};
 use super::watch::{Clock, Watch};
 use crate::failure::{About, Failure};
 use crate::limit_headers::{LimitHeaders, tells_of_limit};
@@ -29,10 +26,6 @@ const KEPT_OF_FAILURE: usize = 4096;
 
 /// Bytes of a body that nobody wants that are read, so that the connection serves the next call.
 const READ_OF_FAILURE: usize = 256 << 10;
-
-/// Most times that a request is sent again that no server took: each time another connection ends
-/// under it, or has no room.
-const MOST_RESENDS: usize = 5;
 
 /// What is made of a response.
 pub(super) struct CallRules {
@@ -173,49 +166,6 @@ async fn exchange(
     }
 }
 
-/// Sends a request, and sends it again where nothing can have been done about it, or where doing it
-/// twice is harmless (`is_repeatable`) and a connection that was kept has ended under it. Nobody hears
-/// of that: no server was asked in vain, and no attempt is counted.
-pub(super) async fn send(
-    clients: &Arc<Clients>,
-    clock: &Clock,
-    watch: &Watch,
-    most_bytes: usize,
-    is_repeatable: bool,
-    request: &Outgoing,
-) -> Result<Reply, Broken> {
-    let (mut is_new, mut resends) = (false, 0);
-    loop {
-        let taken = clients.take(&request.place, is_new, !is_repeatable).await;
-        let taken = taken.map_err(Broken::NoConnection)?;
-        let error = match request.over(taken, clients, most_bytes, clock, watch).await {
-            Ok(reply) => return Ok(reply),
-            Err(error) => error,
-        };
-        let is_lost = error.cause() == Cause::Unknown;
-        let is_of_connection = match &error {
-            Broken::OfLine { lost, idle_since } => idle_since.is_some() && !lost.has_answer,
-            Broken::OfStream(http2::Broken::NotTaken) => true,
-            Broken::OfStream(http2::Broken::Lost(error)) => error.is_io(),
-            _ => false,
-        };
-        resends += 1;
-        if !is_of_connection
-            || !error.cause().may_repeat(is_repeatable)
-            || (is_lost && is_new)
-            || (resends > MOST_RESENDS && matches!(error, Broken::OfStream(_)))
-        {
-            return Err(error);
-        }
-        if is_lost {
-            is_new = true;
-            if let Broken::OfLine { idle_since, .. } = error {
-                request.place.state().drop_before(idle_since);
-            }
-        }
-    }
-}
-
 /// Whether two requests of a method do what one does.
 fn is_harmless(method: &Method) -> bool {
     method.is_idempotent()
@@ -318,21 +268,6 @@ async fn read(
         chunk = next(host, limit, clock, watch, &mut reply).await?;
     }
     Ok(whole.freeze())
-}
-
-/// Reads the next piece of a body of at most `limit` bytes.
-pub(super) async fn next(
-    host: &str,
-    limit: usize,
-    clock: &Clock,
-    watch: &Watch,
-    reply: &mut Reply,
-) -> Result<Option<Bytes>, Failure> {
-    reply.chunk(clock, watch).await.map_err(|cut| match cut {
-        Cut::TooLarge => too_large(host, limit),
-        Cut::Silent => silent(host),
-        Cut::Lost(error) => broke_off(host, reply.is_https(), error.as_ref()),
-    })
 }
 
 #[cfg(test)]

@@ -33,10 +33,10 @@ use tokio::time::{Instant, sleep, timeout};
 use url::Url;
 
 use super::address::path_of;
-use super::call::{next, send};
 use super::clients::Clients;
 use super::failure::{RetryStatuses, refused, status_failure, transport_failure};
 use super::reply::Outgoing;
+use super::sending::{next, send};
 use super::watch::{Clock, Watch};
 use crate::failure::Failure;
 use crate::template::percent_encoded;

@@ -8,8 +8,6 @@ use http::Method;
 use http::header::{
     ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT,
 };
-use rand::TryRng;
-use rand::rngs::SysRng;
 use sparkawait_arrow::InputBatch;
 use sparkawait_task::error::StartError;
 
@@ -19,6 +17,7 @@ use super::body::{BodyRows, BoundBody};
 use super::clients::Clients;
 use super::config::HttpConfig;
 use super::failure::{RetryStatuses, bad_request};
+use super::fields::random_text;
 use super::hosts::AllowedHosts;
 use super::reply::Outgoing;
 use crate::failure::Failure;
@@ -236,15 +235,4 @@ impl RequestRows<'_> {
             is_redirected: false,
         }))
     }
-}
-
-/// Returns a text that no other task has.
-///
-/// From the system: what a process keeps of it, its forked children would repeat.
-pub(super) fn random_text() -> Result<String, StartError> {
-    let mut bytes = [0; 16];
-    SysRng.try_fill_bytes(&mut bytes).map_err(|error| {
-        StartError::option(format!("the system gives no random numbers: {error}"))
-    })?;
-    Ok(format!("{:032x}", u128::from_le_bytes(bytes)))
 }

@@ -4,12 +4,10 @@
 //! The decoder reads as much as there is at once, which of a few bytes may be gigabytes. So it is given
 //! one whole block at a time, which comes to no more than 128 KiB.
 
-use std::io;
+use std::io::{self, Write};
 
 use ruzstd::decoding::errors::FrameDecoderError;
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
-
-use super::packed::Bounded;
 
 /// Largest window that a body may need: RFC 9659 allows no larger one.
 const LARGEST_WINDOW: u64 = 8 << 20;
@@ -137,4 +135,40 @@ fn header_bytes(flags: u8) -> usize {
 
 fn wrong(error: FrameDecoderError) -> io::Error {
     io::Error::other(error)
+}
+
+/// What was unpacked, of at most so many bytes.
+pub(super) struct Bounded {
+    pub(super) bytes: Vec<u8>,
+    most: usize,
+    pub(super) is_beyond: bool,
+}
+
+impl Bounded {
+    pub(super) fn new(most: usize) -> Self {
+        Self { bytes: Vec::new(), most, is_beyond: false }
+    }
+
+    /// Fails if so many bytes more would be too many.
+    pub(super) fn expect(&mut self, bytes: u64) -> io::Result<()> {
+        if usize::try_from(bytes).is_ok_and(|bytes| bytes <= self.most) {
+            return Ok(());
+        }
+        self.is_beyond = true;
+        Err(io::Error::other("more bytes than allowed"))
+    }
+}
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.expect(bytes.len() as u64)?;
+        // What was handed on is counted too.
+        self.most -= bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

@@ -17,9 +17,10 @@ use crate::http::body::{BodyRows, BoundBody};
 use crate::http::clients::Clients;
 use crate::http::config::HttpConfig;
 use crate::http::failure::bad_request;
+use crate::http::fields::random_text;
 use crate::http::json_cells::JsonCells;
 use crate::http::reply::Outgoing;
-use crate::http::request::{RequestRows, RequestTemplates, header_name, random_text};
+use crate::http::request::{RequestRows, RequestTemplates, header_name};
 use crate::template::{BoundTemplate, Escape, Template, TemplateRows};
 
 /// What batched requests are made of, with their columns looked up.

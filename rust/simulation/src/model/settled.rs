@@ -8,12 +8,11 @@ use super::site::{Heard, Owed, Site};
 use crate::limits::{Left, Settled};
 
 impl Model {
-    /// Returns what a call was charged, if it may be settled.
+    /// Returns what a call was charged, if it has no answer yet.
     pub fn charged(&self, site: usize, attempt: AttemptId, limit: usize) -> Option<u64> {
         let here = &self.sites[site];
         let row = here.rows.get(&here.flying.get(&attempt)?.id)?;
-        let plan = here.plan.limits.get(limit).filter(|it| it.is_settled)?;
-        Some(plan.charge(row.cost))
+        Some(here.plan.limits.get(limit)?.charge(row.cost))
     }
 
     /// The reply to a call says what it has cost; to be told before what it came to.

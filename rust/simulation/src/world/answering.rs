@@ -8,6 +8,7 @@ use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{AttemptId, Retry};
 use sparkawait_core::policy::CallSign;
+use sparkawait_task::cause::Cause;
 use sparkawait_task::error::CallFailure;
 use sparkawait_task::function::{FailedCall, Known, ReplyGroup, ResultGroup};
 
@@ -35,7 +36,10 @@ impl World {
             if self.cancelled.contains(&(site, attempt)) {
                 self.remark_late(site, attempt, &mut settled, &mut told);
             }
-            settled.extend(self.settle(site, attempt));
+            let is_unsent = self.take_back(site, attempt, said);
+            if !is_unsent {
+                settled.extend(self.settle(site, attempt));
+            }
             told.extend(self.tell(site, attempt));
             match &mut self.cached[site] {
                 Some(cache) => cache.brought(attempt, id, said, self.now),
@@ -49,7 +53,9 @@ impl World {
                     values.extend((0..i64::from(count)).map(|it| serial * 8 + it));
                 }
                 Said::Failure { asks, after, pause } => {
-                    failures.push(failed_call(attempt, asks, after, pause));
+                    let failed = failed_call(attempt, asks, after, pause);
+                    let cause = if is_unsent { Cause::NotSent } else { failed.cause };
+                    failures.push(FailedCall { cause, ..failed });
                 }
             }
         }

@@ -10,7 +10,7 @@ use sparkawait_task::function::{SettledCall, ToldLimit};
 use super::World;
 use crate::random::Random;
 use crate::scenario::LimitPlan;
-use crate::trace::{What, choice};
+use crate::trace::{Asks, Said, What, choice};
 
 impl World {
     /// Decides what is left of a limit, where the reply to a call says so.
@@ -61,6 +61,29 @@ impl World {
         }
     }
 
+    /// Decides whether a call that failed was never sent, and so has cost its limits nothing.
+    pub(super) fn take_back(&mut self, site: usize, attempt: AttemptId, said: Said) -> bool {
+        let here = &self.model.sites[site];
+        let may_pass = matches!(said, Said::Failure { asks: Asks::Yes, pause: None, .. });
+        // A call behind a cache may be one for several, and a request was made for its calls.
+        let is_one = here.plan.cache.is_none() && here.plan.requests.is_none();
+        let seed = self.scenario.seed ^ 0x756E_7365;
+        let random = &mut Random(choice(seed, site, self.now, attempt.attempt));
+        let is_drawn = random.in_a_hundred(40);
+        if !may_pass || !is_one || !is_drawn || !here.awaits(attempt) {
+            return false;
+        }
+        for limit in 0..here.plan.limits.len() {
+            let Some(charged) = self.model.charged(site, attempt, limit) else { continue };
+            self.note(What::Settled { site, attempt, limit, charged, cost: 0 });
+            self.model.settled(site, attempt, limit, 0);
+            if limit == 0 {
+                self.give_back_shared(site, charged);
+            }
+        }
+        true
+    }
+
     /// Decides what a call has cost, where its reply says so.
     pub(super) fn settle(&mut self, site: usize, attempt: AttemptId) -> Vec<SettledCall> {
         let limits = self.model.sites[site].plan.limits.len();
@@ -68,6 +91,9 @@ impl World {
         let random = &mut Random(choice(seed, site, self.now, attempt.attempt));
         let mut settled = Vec::new();
         for limit in 0..limits {
+            if !self.model.sites[site].plan.limits[limit].is_settled {
+                continue;
+            }
             let Some(charged) = self.model.charged(site, attempt, limit) else { continue };
             let cost = match random.below(1_000) {
                 // An hour of the limit each, so there are few.

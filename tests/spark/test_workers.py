@@ -280,6 +280,7 @@ def test_a_python_that_workers_would_not_have_run_is_told_once(
     assert all(f"run {sys.executable}, as the driver does" in it for it in said)
 
 
+@pytest.mark.newest_spark
 def test_workers_without_pyarrow_are_named_by_ship_with_the_way_out(tmp_path):
     empty = Environment.venv(tmp_path / "empty").python
     body = """

@@ -201,6 +201,7 @@ class Killing:
         assert run.poll() is None, "it ended by itself"
 
 
+@pytest.mark.newest_spark
 @pytest.mark.timeout(200 + 200 * KILLS)
 def test_a_run_that_was_killed_pays_for_one_chunk_twice_at_most(spark, tmp_path):
     """``WRITE_ONCE_KILLS=10`` kills it more often."""

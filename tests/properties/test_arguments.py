@@ -410,6 +410,7 @@ def test_every_public_constructor_and_function_is_tried():
         "Row",
         "Simulated",
         "if_empty",
+        "literal",
         "preview",
         "show_versions",
     }

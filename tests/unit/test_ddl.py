@@ -113,7 +113,7 @@ def test_comments_have_the_escapes_of_spark(literal, comment):
         ("a int,", "expected a column name, got the end"),
         ("a int b int", "unexpected 'b'"),
         ("a foo", "unknown or unsupported type 'foo'"),
-        ("a variant", "unknown or unsupported type 'variant'"),
+        ("a geometry", "unknown or unsupported type 'geometry'"),
         ("a-b int", "unexpected '-'; quote such names with backticks"),
         ("a array", "expected '<'"),
         ("a array<int", "expected '>', got the end"),

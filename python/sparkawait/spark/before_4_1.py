@@ -22,7 +22,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkawait._plan.ddl import parse_element
+from sparkawait._plan.ddl import is_variant, parse_element
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.spark.schemas import with_zone
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 _LEAF = re.compile(r"interval \w+(?: to \w+)?|string collate \w+|\w+(?:\([\d, ]+\))?")
-_NOT_CARRIED = re.compile("variant|interval .*")
+_NOT_CARRIED = re.compile("interval .*")
 """Types that are not part of a name, in the versions of Spark that are asked."""
 _Found = Iterator[tuple[Any, int]]
 """What may stand at a place, the likeliest first, and the place behind it."""
@@ -71,10 +71,15 @@ def _leaves(text: str, at: int) -> _Found:
     # It is one with a zone, whatever a session takes the word for.
     leaf = "timestamp_ltz" if match[0] == "timestamp" else match[0]
     try:
-        yield parse_element(leaf, "arguments").type, match.end()
+        found = parse_element(leaf, "arguments").type
     except ConfigurationError:
         if _NOT_CARRIED.fullmatch(leaf):
             raise
+        return
+    if is_variant(found):
+        msg = "an argument of type variant is not supported before Spark 4.1; cast it to a string"
+        raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
+    yield found, match.end()
 
 
 def _arrays(text: str, at: int) -> _Found:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import sparkawait as sa
 from tests.spark.calls import CallLog, Once, Presence, Watch
 from tests.spark.carried import Stream, session_for
 from tests.spark.events import stream as stream_of
@@ -15,6 +16,20 @@ from tests.spark.events import write
 @pytest.fixture
 def calls(tmp_path: Path) -> CallLog:
     return CallLog(tmp_path / "calls")
+
+
+@pytest.fixture
+def look_up(calls: CallLog):
+    """A function that fails for each seventh row, of ids of 3 modulo 7."""
+
+    @sa.async_function("doubled long")
+    async def look_up(row):
+        calls.add(row.id)
+        if row.id % 7 == 3:
+            raise ConnectionError(f"no {row.id}")
+        return {"doubled": 2 * row.id}
+
+    return look_up
 
 
 @pytest.fixture

@@ -11,23 +11,16 @@ pytestmark = pytest.mark.spark
 ROWS = 331
 
 
-def looked_up(spark, calls, **options):
-    @sa.async_function("doubled long")
-    async def look_up(row):
-        calls.add(row.id)
-        if row.id % 7 == 3:
-            raise ConnectionError(f"no {row.id}")
-        return {"doubled": 2 * row.id}
-
+def looked_up(spark, look_up, **options):
     options.setdefault("on_error", "capture")
     return sa.unordered_wait(spark.range(ROWS, numPartitions=3), look_up, **options)
 
 
 @pytest.mark.parametrize("column", ["error", "why it failed"])
 def test_it_writes_once_and_returns_the_good_rows_and_the_failed_ones(
-    spark, calls, tmp_path, column
+    spark, look_up, calls, tmp_path, column
 ):
-    out = looked_up(spark, calls, on_error=sa.Capture(column))
+    out = looked_up(spark, look_up, on_error=sa.Capture(column))
     good, failed = sa.split(out, tmp_path / "out", column=column)
 
     for _ in range(2):
@@ -39,19 +32,19 @@ def test_it_writes_once_and_returns_the_good_rows_and_the_failed_ones(
     assert calls.counts() == {str(i): 1 for i in range(ROWS)}
 
 
-def test_it_goes_on_with_what_is_there_or_refuses(spark, calls, tmp_path):
+def test_it_goes_on_with_what_is_there_or_refuses(spark, look_up, tmp_path):
     path = str(tmp_path / "out")
-    sa.split(looked_up(spark, calls), path)
+    sa.split(looked_up(spark, look_up), path)
     with pytest.raises(Exception, match=r"(?i)already exists"):
-        sa.split(looked_up(spark, calls), path)
-    good, failed = sa.split(looked_up(spark, calls), path, mode="append", format="parquet")
+        sa.split(looked_up(spark, look_up), path)
+    good, failed = sa.split(looked_up(spark, look_up), path, mode="append", format="parquet")
     assert good.count() + failed.count() == 2 * ROWS
-    good, failed = sa.split(looked_up(spark, calls), path, mode="overwrite")
+    good, failed = sa.split(looked_up(spark, look_up), path, mode="overwrite")
     assert good.count() + failed.count() == ROWS
 
 
-def test_a_wrong_use_calls_nothing(spark, calls, events, tmp_path):
-    out = looked_up(spark, calls)
+def test_a_wrong_use_calls_nothing(spark, look_up, calls, events, tmp_path):
+    out = looked_up(spark, look_up)
     path = str(tmp_path / "out")
     for arguments, given, words in (
         ((out,), {}, "needs a `path`: it writes the rows there once"),
@@ -88,8 +81,8 @@ def test_a_wrong_key_ends_the_job_early_although_failures_are_captured(spark, ca
     assert 61 <= calls.counts()["called"] <= (61 + 13) * max(tries, 4)
 
 
-def test_few_failures_are_captured(spark, calls):
-    out = looked_up(spark, calls, on_error=sa.FailAfter(ratio=0.2))
+def test_few_failures_are_captured(spark, look_up):
+    out = looked_up(spark, look_up, on_error=sa.FailAfter(ratio=0.2))
     rows = out.select("id", F.col("error.kind").alias("kind")).collect()
     assert len(rows) == ROWS
     assert sum(row.kind is not None for row in rows) == len(range(3, ROWS, 7))

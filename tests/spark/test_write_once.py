@@ -24,18 +24,6 @@ ROWS = 331
 KILLS = int(os.environ.get("WRITE_ONCE_KILLS", "1"))
 
 
-@pytest.fixture
-def look_up(calls):
-    @sa.async_function("doubled long")
-    async def look_up(row):
-        calls.add(row.id)
-        if row.id % 7 == 3:
-            raise ConnectionError(f"no {row.id}")
-        return {"doubled": 2 * row.id}
-
-    return look_up
-
-
 def numbers(spark, rows=ROWS):
     return spark.range(rows, numPartitions=3)
 

@@ -119,9 +119,8 @@ def test_a_type_that_this_spark_does_not_have_is_refused_with_the_one_that_has(
         assert "v" in sa.ordered_wait(spark.range(3), function).columns
 
 
+@pytest.mark.since_spark(4, 0)
 def test_what_is_not_a_variant_fails_its_row_and_says_what_to_return(spark):
-    if VERSION < (4, 0):
-        pytest.skip("needs Spark 4")
     function = sa.async_function("v variant")(lambda row: {"v": {"a": 1}})
     out = sa.ordered_wait(spark.range(7), function, on_error="capture")
     messages = {row.error.message for row in out.select("error").collect()}

@@ -55,11 +55,18 @@ struct Booking {
     booked: Option<(u64, ProcessingTime)>,
     /// What was refused, and until when.
     refused: Option<(u64, ProcessingTime)>,
+    /// When it was asked for last.
+    asked_at: ProcessingTime,
 }
 
 impl Booking {
+    const fn new(source: Arc<dyn PermitSource>) -> Self {
+        Self { source, booked: None, refused: None, asked_at: ProcessingTime::ZERO }
+    }
+
     /// Reserves what the next call costs, again if its turn is long over.
     fn book(&mut self, cost: u64, now: ProcessingTime) {
+        self.asked_at = now;
         let is_known = |it: Option<(u64, ProcessingTime)>, until: Duration| {
             it.is_some_and(|(known, at)| known == cost && now < at + until)
         };
@@ -102,7 +109,10 @@ impl Booking {
 }
 
 impl Drop for Booking {
+    /// Gives back a turn that has not come yet. Of one that has come nobody knows here whether it is
+    /// over by now.
     fn drop(&mut self) {
+        self.booked.take_if(|it| it.1 <= self.asked_at);
         self.give_back();
     }
 }
@@ -133,7 +143,7 @@ impl RateLimit {
     pub fn new(config: &RateLimitConfig, source: Option<Arc<dyn PermitSource>>) -> Self {
         let RateLimitConfig { limit, counted, .. } = *config;
         let own = Permits::Own { tat: ProcessingTime::ZERO };
-        let shared = |source| Permits::Shared(Booking { source, booked: None, refused: None });
+        let shared = |source| Permits::Shared(Booking::new(source));
         Self {
             permits: source.map_or(own, shared),
             limit,
@@ -358,6 +368,27 @@ mod tests {
         let late = at(7) + Duration::from_millis(97);
         tasks[0].prepare(late, 1);
         assert_eq!((tasks[0].calls(late, 1), tasks[1].calls(late, 1)), (1, 0));
+    }
+
+    #[test]
+    fn a_task_that_ends_gives_back_a_turn_that_has_not_come_and_no_other() {
+        let mut tasks = limited_together::<3>(3, 1).map(Some);
+        for it in tasks.iter_mut().flatten() {
+            it.prepare(at(7), 1);
+        }
+        let when_next = |tasks: &mut [Option<RateLimit>; 3]| {
+            let last = tasks[2].as_mut().unwrap();
+            last.prepare(at(7), 2);
+            last.ready_at(at(7), 2)
+        };
+        let before = when_next(&mut tasks);
+        // Its turn has come, long ago perhaps.
+        tasks[0] = None;
+        tasks[2].as_mut().unwrap().prepare(at(7), 1);
+        assert_eq!(when_next(&mut tasks), before);
+        tasks[1] = None;
+        tasks[2].as_mut().unwrap().prepare(at(7), 1);
+        assert!(when_next(&mut tasks) < before);
     }
 
     #[test]

@@ -301,6 +301,27 @@ def test_a_token_is_renewed_before_it_ends_and_used_until_then() -> None:
     assert len(calls) - len(found) <= 100 * tokens.given
 
 
+def test_a_token_whose_answer_breaks_off_is_asked_for_again() -> None:
+    tokens, broken = TokenServer(), []
+
+    def reply(request: Request, before: int) -> Answer:
+        answer = tokens(request, before)
+        if answer is None or request.target != "/token" or len(broken) == 3:
+            return answer
+        status, headers, body = answer
+        broken.append(body)
+        # What came is a whole document.
+        return status, {**headers, "Content-Length": str(len(body) + 7)}, body
+
+    with serve(reply) as server:
+        function = get(server.url, auth=client_of(server.url))
+        found = values(function, halves(lambda: None), retry=sa.retry.fixed_delay(5, "7ms"))
+
+    assert found == [7] * 1500
+    shown = {authorization(it) for it in server.requests if it.target != "/token"}
+    assert shown == {"Bearer token-4"}
+
+
 def test_a_client_whose_secret_is_refused_says_so_and_reads_it_again(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text("old")

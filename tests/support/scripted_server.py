@@ -16,7 +16,8 @@ from tests.support.servers import LOOPBACK
 __all__ = ["Answer", "Request", "ScriptedServer"]
 
 Answer = tuple[int, Mapping[str, str], bytes] | None
-"""Status, headers and body; ``None`` ends the connection instead."""
+"""Status, headers and body; ``None`` ends the connection instead. With a ``Content-Length`` of its
+own the connection ends behind the body, however long that is said to be."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,10 @@ class ScriptedServer:
                 self.send_response_only(status)
                 for name, value in fields.items():
                     self.send_header(name, value)
-                self.send_header("Content-Length", str(len(body)))
+                if "Content-Length" in fields:
+                    self.close_connection = True
+                else:
+                    self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 if self.command != "HEAD":
                     # Who asked need not read all of it.

@@ -266,7 +266,8 @@ class AsyncUserDefinedFunction:
             columns = tuple(named[one] for one in names)
         if not columns or (self._names is not None and len(self._names) != len(columns)):
             wanted = "at least one" if self._names is None else str(len(self._names))
-            msg = f"`{name}` must be called with {wanted} columns, got {len(columns)}"
+            word = "columns" if self._names is not None and len(self._names) != 1 else "column"
+            msg = f"`{name}` must be called with {wanted} {word}, got {len(columns)}"
             raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
         may_be_row = self._names is None and len(columns) == 1
         hidden = self._hidden

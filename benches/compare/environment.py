@@ -52,6 +52,8 @@ def ensure(name: str) -> None:
         FOLDER.mkdir(parents=True, exist_ok=True)
         _run([sys.executable, "-m", "venv", str(python.parents[1])])
     options = ["--quiet", "--disable-pip-version-check", "--require-hashes", "--prefer-binary"]
+    # The lock names all of them; older versions of pip do not find `google-auth[pyopenssl]` in it.
+    options.append("--no-deps")
     _run([str(python), "-m", "pip", "install", *options, "--requirement", str(lock_of(name))])
     _stamp(name).write_text(_digest(name))
 

@@ -57,9 +57,9 @@ _BEGIN, _END = "<!-- benchmarks: begin -->", "<!-- benchmarks: end -->"
 _PAGE = """\
 # Benchmarks
 
-Measured on {date} at commit {commit} on one machine ({machine}), in {minutes} minutes: sparkawait,
-Flink's own operator, PyFlink, Daft, Ray Data, Pathway, and the recipes that people write for
-PySpark. {rounds} rounds of sparkawait and Flink, {others} of the others; each number is the median.
+Measured on {date} at commit {commit} in {minutes} minutes: sparkawait, Flink's own operator,
+PyFlink, Daft, Ray Data, Pathway, and the recipes that people write for PySpark. {rounds} rounds of
+sparkawait and Flink, {others} of the others; each number is the median. The machine: {machine}.
 
 Rows a second, one task each:
 
@@ -99,8 +99,8 @@ figures](reference/benchmarks.md).
 _TABLES = """\
 # Benchmarks: all figures
 
-Measured on {date} at commit {commit} on one machine ({machine}), {rounds} rounds of sparkawait and
-Flink, {others} of the others. [Benchmarks](../benchmarks.md) sums it up and says how.
+Measured on {date} at commit {commit}, {rounds} rounds of sparkawait and Flink, {others} of the
+others. [Benchmarks](../benchmarks.md) sums it up and says how. The machine: {machine}.
 
 - **rows/s**: the median of the rounds, with the smallest and the largest.
 - **bound**: the share of Little's bound, calls in flight divided by their mean duration. A peer

@@ -21,6 +21,7 @@ import sparkawait as sa
 from sparkawait.spark import Metrics
 from sparkawait.testing import LookupServer, simulated
 from tests.spark.carried import ROCKS, STORE
+from tests.support.connect_server import at_a_free_port
 from tests.support.sql_conf import ZONE, sql_conf
 from tests.support.waiting import wait_until
 
@@ -324,12 +325,13 @@ def results(spark: SparkSession, folder: Path) -> dict[str, Any]:
 def connect(folder: Path) -> SparkSession:
     """Starts a server, and a session of it."""
     builder = (
-        SparkSession.builder.remote("local[2]")
+        at_a_free_port(SparkSession.builder.remote("local[2]"))
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         # Off by default in 4.1 to 4.3; unknown to older versions.
         .config("spark.sql.timeType.enabled", "true")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .config("spark.python.daemon.module", "tests.support.warm_daemon")
     )
     if pyspark.__version__.startswith("3."):
         builder = builder.config("spark.jars.packages", SERVER_35)

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 import sparkawait as sa
 import sparkawait.spark
 from tests.spark.carried import OFTEN, ROCKS, STORE
+from tests.support.connect_server import at_a_free_port
 from tests.support.waiting import wait_until
 
 # Spark Connect has the second one since 4.1.
@@ -38,7 +39,7 @@ def session(kind: str, python: str, servers: str) -> SparkSession:
     if kind == "connect":
         builder = builder.config("spark.sql.execution.pyspark.python", python)
         os.environ["PYSPARK_PYTHON"] = servers
-        return builder.remote("local[1]").getOrCreate()
+        return at_a_free_port(builder.remote("local[1]")).getOrCreate()
     os.environ["PYSPARK_PYTHON"] = python
     return builder.master("local[1]").getOrCreate()
 

@@ -8,7 +8,8 @@ from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
 import sparkawait as sa
 
-pytestmark = pytest.mark.spark
+# What it is about is in the worker, which is the same on each Spark.
+pytestmark = [pytest.mark.spark, pytest.mark.newest_spark]
 
 ROWS = 5003
 

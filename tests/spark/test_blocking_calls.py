@@ -11,7 +11,8 @@ from pyspark.sql import functions as F  # noqa: N812 - its customary name
 import sparkawait as sa
 from tests.spark.carried import SLOW
 
-pytestmark = pytest.mark.spark
+# What it is about is in the worker, which is the same on each Spark.
+pytestmark = [pytest.mark.spark, pytest.mark.newest_spark]
 
 
 def double(row):

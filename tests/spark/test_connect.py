@@ -12,7 +12,6 @@ import pyspark
 import pytest
 
 from tests.meta.test_readme import blocks
-from tests.support.connect_server import only_local_server
 
 # The first test waits for the whole program, and for a server to start.
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
@@ -26,15 +25,14 @@ def results(tmp_path_factory):
     """What came out of the program, which is run once for all tests."""
     pytest.importorskip("grpc")
     out = tmp_path_factory.mktemp("connect") / "results.json"
-    with only_local_server():
-        program = subprocess.run(
-            [sys.executable, "-m", "tests.spark.connect_program", str(out)],
-            cwd=ROOT,
-            env={**os.environ, "SPARKAWAIT_LOG": "INFO"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    program = subprocess.run(
+        [sys.executable, "-m", "tests.spark.connect_program", str(out)],
+        cwd=ROOT,
+        env={**os.environ, "SPARKAWAIT_LOG": "INFO"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert program.returncode == 0, program.stderr[-5000:]
     return {**json.loads(out.read_text()), "log": program.stderr}
 

@@ -5,7 +5,8 @@ import pytest
 
 from tests.support.spark_program import run_spark_program
 
-pytestmark = pytest.mark.spark
+# What it is about is in the worker, which is the same on each Spark.
+pytestmark = [pytest.mark.spark, pytest.mark.newest_spark]
 
 PROGRAM = """
 lookup = sa.redis.get("redis://127.0.0.1:1", "{id}", schema="value string")

@@ -12,7 +12,8 @@ import pytest
 import sparkawait as sa
 from tests.support.scripted_server import ScriptedServer
 
-pytestmark = pytest.mark.spark
+# What it is about is in the worker, which is the same on each Spark.
+pytestmark = [pytest.mark.spark, pytest.mark.newest_spark]
 
 FILES, ROWS = 10, 7
 

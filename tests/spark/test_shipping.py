@@ -9,7 +9,6 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
-from contextlib import nullcontext
 from pathlib import Path
 
 import pyspark
@@ -20,7 +19,6 @@ from sparkawait.exceptions import ErrorKind
 from sparkawait.spark import shipping
 from sparkawait.spark.wheel import Platform, Wheel
 from tests.spark.shipping_program import VEHICLES
-from tests.support.connect_server import only_local_server
 
 pytestmark = pytest.mark.spark
 
@@ -192,15 +190,14 @@ def shipped(request, tmp_path_factory):
     assert "No module named 'sparkawait'" in lacking.stderr
     out = folder / "results.json"
     arguments = (out, wheel, python, servers, request.param)
-    with only_local_server() if request.param == "connect" else nullcontext():
-        program = subprocess.run(
-            [sys.executable, "-m", "tests.spark.shipping_program", *map(str, arguments)],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": packages},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    program = subprocess.run(
+        [sys.executable, "-m", "tests.spark.shipping_program", *map(str, arguments)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": packages},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert program.returncode == 0, program.stderr[-5000:]
     results = json.loads(out.read_text())
     by_server = str(servers if request.param == "connect" else python)

@@ -1,23 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The local server of Spark Connect, of which a machine has one at a time."""
+"""The local server of Spark Connect that a program of the tests starts."""
 
-import fcntl
-import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from __future__ import annotations
 
-__all__ = ["only_local_server"]
+import socket
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["at_a_free_port"]
+
+LOOPBACK = "127.0.0.1"
 
 
-@contextmanager
-def only_local_server() -> Iterator[None]:
-    """Waits until no other test has a server: with ``remote("local[..]")`` each takes port 15002.
+def at_a_free_port(builder: SparkSession.Builder) -> SparkSession.Builder:
+    """Has the server of ``remote("local[..]")`` and its client meet at a port of their own.
 
-    Tests on several versions of Spark may run side by side.
+    All such servers take port 15002 otherwise, and tests on several versions of Spark run side by
+    side. PySpark's own way, SPARK_TESTING, has Spark behave otherwise in many places.
     """
-    lock = Path(tempfile.gettempdir()) / f"sparkawait-tests-connect-{os.getuid()}.lock"
-    with lock.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    from pyspark.sql.connect.client import core
+
+    with socket.socket() as free:
+        free.bind((LOOPBACK, 0))
+        port = free.getsockname()[1]
+    # Since Spark 4.0 the channel by TCP is a class of its own.
+    channel = getattr(core, "DefaultChannelBuilder", core.ChannelBuilder)
+    channel.default_port = staticmethod(lambda: port)
+    return builder.config("spark.connect.grpc.binding.port", str(port))

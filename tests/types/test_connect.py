@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.connect_server import only_local_server
 from tests.types import test_async_udf, test_bodies, test_cells, test_pass_through, test_results
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -27,16 +26,15 @@ TABLES = (
 def test_values_over_connect_are_as_the_tables_say(tmp_path):
     pytest.importorskip("grpc")
     out = tmp_path / "cells.json"
-    with only_local_server():
-        program = subprocess.run(
-            [sys.executable, "-m", "tests.types.connect_program", str(out)],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-            # Of the workers, too, which import modules of the tests.
-            env={**os.environ, "TZ": "Asia/Kolkata", "PYTHONPATH": str(ROOT)},
-        )
+    program = subprocess.run(
+        [sys.executable, "-m", "tests.types.connect_program", str(out)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        # Of the workers, too, which import modules of the tests.
+        env={**os.environ, "TZ": "Asia/Kolkata", "PYTHONPATH": str(ROOT)},
+    )
     assert program.returncode == 0, program.stderr[-20000:]
     tried = json.loads(out.read_text())
     assert set(tried) == {path.title for path in TABLES}

@@ -151,7 +151,7 @@ def test_the_errors_that_are_worth_another_attempt_are_said():
     [
         ([{"v": 1}], "the request had 2 rows, and the reply has 1 results"),
         ([{"v": 1}, {"v": 2}, {"v": 3}], "the request had 2 rows, and the reply has 3 results"),
-        ({"data": []}, "the document is no array; `rows` says where there is one"),
+        ({"data": []}, "the document is not an array; `rows` says where there is one"),
         ("secret", "no array"),
     ],
 )
@@ -399,7 +399,7 @@ def wrong() -> Iterator[tuple[dict[str, Any], str]]:
     named = sa.http.items
     yield {"json": "{x}", "items": named(id="index")}, "`items` belongs to `batch`"
     yield {"json": each, "batch": batch, "items": "index"}, "made by sparkawait.http.items"
-    yield {"json": each, "batch": batch, "items": named(id="$..a")}, "`$..a` is no JSON path"
+    yield {"json": each, "batch": batch, "items": named(id="$..a")}, "`$..a` is not a JSON path"
     wrong = named(id={"k": "{x"})
     yield {"json": each, "batch": batch, "items": wrong}, "`id`: `{` without `}`"
     yield {"json": each, "batch": batch, "returns": "text"}, '`batch` needs returns="json"'

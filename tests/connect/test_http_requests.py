@@ -119,7 +119,7 @@ def test_headers_do_not_come_back_by_way_of_another_server():
 def test_a_redirection_to_what_is_no_web_address_fails_the_row():
     with ScriptedServer(redirect_to("ftp://example.com/")) as server:
         (row,) = run(request("GET", f"{server.url}/go"), {"id": [1]})
-    assert "redirected to what is no http or https URL" in message_of(row)
+    assert "redirected to something that is not an http or https URL" in message_of(row)
 
 
 # -- hosts that rows name

@@ -74,7 +74,7 @@ def test_part_of_a_permit_counts_as_one(values, charged):
 BAD = {
     "is null": None,
     "is negative": -0.5,
-    "is no number": float("nan"),
+    "is not a number": float("nan"),
     "is above 2 to the power of 53": float("inf"),
     # What comes in an hour.
     "is above 3600000": 3_600_000.5,

@@ -48,7 +48,7 @@ def identity_of(function: AsyncFunction | NativeFunction, *, travels: bool) -> s
         function: The function of a plan.
         travels: Whether the plan is pickled, and a copy of the function is called.
     """
-    # The pickler of Spark; whoever resolves a plan for Spark has imported it.
+    # The pickler of Spark, which resolving a plan for Spark has imported.
     pickler = sys.modules.get("pyspark.cloudpickle")
     if isinstance(function, NativeFunction):
         try:
@@ -63,10 +63,10 @@ def identity_of(function: AsyncFunction | NativeFunction, *, travels: bool) -> s
 def _name(function: object) -> str:
     """Names an object as long as it lives; nothing else ever has its name."""
     if isinstance(function, DeclaredFunction):
-        # A bare coroutine function is wrapped anew for each call.
+        # A bare coroutine function is wrapped again for each call.
         return _name(function.function)
     if inspect.ismethod(function):
-        # Made anew whenever it is asked for.
+        # Python makes one each time that it is asked for.
         return f"{_name(function.__self__)}.{_name(function.__func__)}"
     known = _tokens.get(id(function))
     if known is not None:
@@ -153,7 +153,7 @@ def check_picklable(value: object, name: str) -> None:
     Raises:
         ConfigurationError: If it cannot be pickled.
     """
-    # The pickler of Spark; whoever resolves a plan for Spark has imported it.
+    # The pickler of Spark, which resolving a plan for Spark has imported.
     pickler = sys.modules.get("pyspark.cloudpickle")
     if pickler is None:
         return

@@ -158,7 +158,7 @@ def _is_of_pydantic(kind: type[Any]) -> bool:
 
 
 def _adapter(kind: type[Any]) -> Any:
-    # Whoever has made the class has it.
+    # It is there, or nobody could have made the class.
     return import_module("pydantic").TypeAdapter(kind)
 
 

@@ -252,7 +252,7 @@ def _calls(
     Warns where they are fewer than the user has `asked` for.
     """
     if not isinstance(function, NativeFunction):
-        # Whoever knows how many tasks there are says so, see `tell_of_threads`.
+        # How many tasks there are is known elsewhere, see `tell_of_threads`.
         return min(threads_of(function) or max_concurrency, max_concurrency)
     most = function.concurrency
     if most is None:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["SLOT", "FunctionGroup", "Mode", "Plan", "joined", "numbered", "without"]
 
 
-# -- several functions for each row, in the place of one. Immutable; any thread may read it
+# -- several functions for each row instead of one. Immutable; any thread may read it
 
 SLOT = pa.schema([pa.field("__sparkawait_slot", pa.uint32(), nullable=False)])
 """Tells the branches of an operator, and it the branches, which row is meant."""

@@ -144,7 +144,7 @@ def start(thread: threading.Thread, *, runs_foreign_code: bool = True) -> thread
     # Python waits until the thread runs, and for ever if it lacks the memory to say so.
     if is_bounded and not _has_room(stack + _THREAD_BYTES):
         raise _not_started(thread)
-    # Of the whole process, but for the moment of the start, and in bounded workers only.
+    # Of the whole process, for the moment of the start only, and in bounded workers only.
     before = threading.stack_size(_STACK_BYTES) if is_small else 0
     try:
         thread.start()

@@ -141,7 +141,7 @@ class Worker:
         self._parked: asyncio.Future[None] | None = None
         self.row: Row | None = None
         """The row that is being called for; ``None`` between two."""
-        # Named, because the default name is formatted anew for every task.
+        # Named, because the default name is formatted again for every task.
         self.task = asyncio.Task(self._run(), loop=runner.loop, name="sparkawait-worker")
 
     def wake(self) -> None:

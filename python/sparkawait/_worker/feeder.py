@@ -96,7 +96,7 @@ def _is_variable(data_type: Any) -> bool:
 
 # -- columns in which not all texts are UTF-8, as they go to the operator and come back.
 #
-# Spark's strings may hold any bytes, Arrow's must not, and the extension module checks them. Such a
+# Spark's strings may hold any bytes, Arrow's must not, and the extension module checks them. This
 # column crosses with bytes instead of texts; nothing is copied. No state.
 
 

@@ -90,7 +90,7 @@ class _ModelCheck:
         columns = [batch.column(first + at) for at in self._columns]
         self._seen += batch.num_rows
         valid = [it.is_valid().to_pylist() for it in columns]
-        # A miss is null in all of them, and so is a row that has failed.
+        # A miss is null in all of them, and a row that has failed is, too.
         is_found = [any(cells) for cells in zip(*valid, strict=True)]
         rows = [row for row, found in enumerate(is_found) if found]
         cells = [_values(*it) for it in zip(columns, self._types, strict=True)]

@@ -54,7 +54,7 @@ class Source(Iterator[Any]):
         if isinstance(batches, pa.RecordBatch):
             return Source(iter([batches]), batches.schema)
         # Those of PyArrow itself as they are: on the way through the C interface the lengths of
-        # buffers are lost, by which offsets that are missing are found.
+        # buffers are lost, and those tell of offsets that are missing.
         if isinstance(batches, pa.RecordBatchReader):
             return Source(iter(batches), batches.schema)
         if isinstance(batches, pa.Table):

@@ -99,7 +99,7 @@ def run(
                         batch = check(batch)
                     yield with_texts(batch, passed) if feeder.has_bytes_for_texts else batch
                     metrics.report_now_and_then()
-                    # Whoever takes the next batch may be another.
+                    # Another thread may take the next batch.
                     check_may_wait()
                 finished = True
             except AsyncFunctionError as error:

@@ -127,6 +127,6 @@ def _text(value: Pem | None, name: str) -> str | None:
     try:
         return Path(value).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
         msg = f"`{name}`: file `{value}` cannot be read: {reason}; every executor needs it"
         raise ConfigurationError(msg, ErrorKind.CERTIFICATE_MISSING) from None

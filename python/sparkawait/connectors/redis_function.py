@@ -318,7 +318,7 @@ def make(
     checked = check_options(options)
     if checked["sentinel"] is not None and checked["cluster"]:
         refuse("`sentinel` and `cluster=True` exclude each other: a cluster has no sentinels")
-    # A miss gives nulls, and so does a field that a hash lacks.
+    # A miss gives nulls, and a field that a hash lacks does, too.
     function = RedisFunction(
         operation,
         urls,

@@ -236,7 +236,7 @@ class Step(Shipment):
         self._report(end)
         numbers = [*(getattr(end, name) for name in NUMBERS), end.oldest]
         rows = [(payload, 0, 0, 0, 0, 0.0) for payload in end.outputs]
-        # PySpark puts an empty frame of objects behind, of which pandas 2 warns with other types.
+        # PySpark puts an empty frame of objects behind; with other types pandas 2 warns of it.
         return pd.DataFrame([*rows, (None, *numbers)], columns=STEP_TYPES.names, dtype=object)
 
     def _bundles(self, frames: Iterable[pd.DataFrame]) -> Iterator[bytes]:

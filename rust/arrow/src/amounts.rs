@@ -30,7 +30,7 @@ impl fmt::Display for NoAmount {
         f.write_str(match self {
             Self::Null => "is null",
             Self::Negative => "is negative",
-            Self::NotANumber => "is no number",
+            Self::NotANumber => "is not a number",
             Self::TooLarge => "is above 2 to the power of 53",
         })
     }

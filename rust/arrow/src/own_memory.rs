@@ -47,7 +47,7 @@ fn kept_bytes(batch: &RecordBatch) -> usize {
 fn note_buffers(data: &ArrayData, noted: &mut Vec<(usize, usize)>) {
     let nulls = data.nulls().map(|nulls| nulls.inner().inner());
     for buffer in data.buffers().iter().chain(nulls) {
-        // Where the allocation begins, of which the buffer may be a part.
+        // Where the allocation begins; the buffer may be a part of it.
         noted.push((buffer.data_ptr().as_ptr() as usize, buffer.capacity()));
     }
     data.child_data().iter().for_each(|child| note_buffers(child, noted));

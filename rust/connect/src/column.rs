@@ -297,7 +297,7 @@ impl Values {
                         value: Box::new(Member::new(&entry[1], rows)?),
                     }
                 }
-                _ => return Err(format!("`{data_type}`, whose keys are no text")),
+                _ => return Err(format!("`{data_type}`, whose keys are not text")),
             },
             other => return Err(format!("`{other}`")),
         })

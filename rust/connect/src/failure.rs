@@ -118,7 +118,7 @@ mod tests {
         };
 
         assert_eq!(of(false, false), (Cause::NotSent, Retry::Yes, true, true));
-        // Whoever refused to be connected to was not sent the call.
+        // A server that refused to be connected to was not sent the call.
         assert_eq!(of(false, true), (Cause::NotSent, Retry::Yes, true, true));
         assert_eq!(of(true, false), (Cause::Unknown, Retry::IfRepeatable, false, true));
         assert_eq!(of(true, true), (Cause::Answered, Retry::Yes, true, true));

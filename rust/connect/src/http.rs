@@ -108,7 +108,7 @@ impl HttpConfig {
     }
 
     fn columns(&self, schema: &SchemaRef) -> Result<ResponseColumns, StartError> {
-        // Of a batched request it says where the items are, each of which is one row.
+        // Of a batched request it says where the items are, and each of them is one row.
         let rows = self.rows.as_deref().filter(|_| self.batch.is_none());
         let columns = ResponseColumns::new(
             SchemaRef::clone(schema),

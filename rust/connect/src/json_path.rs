@@ -31,7 +31,8 @@ impl JsonPath {
     pub fn parse(text: &str, option: &str) -> Result<Self, StartError> {
         let refuse = || {
             StartError::option(format!(
-                "`{option}`: `{text}` is no JSON path; write `$.name`, `$['odd name']` or `$.items[0]`"
+                "`{option}`: `{text}` is not a JSON path; write `$.name`, `$['odd name']` \
+                 or `$.items[0]`"
             ))
         };
         let path = text.trim();
@@ -58,7 +59,7 @@ impl JsonPath {
                     None => return Err(refuse()),
                 };
                 let end = after.find(['.', '[']).unwrap_or(after.len());
-                // A star means all members, of which there may be several.
+                // A star means all members, and there may be several.
                 if matches!(&after[..end], "" | "*") {
                     return Err(refuse());
                 }

@@ -338,7 +338,7 @@ mod tests {
             (Counted::Tokens, 0, Duration::from_millis(120)),
         ];
         assert_eq!(left(&headers), expected);
-        // Whoever was refused waits for the limit that is used up.
+        // A refused call waits for the limit that is used up.
         assert_eq!(read(&headers).delay(), Some(Duration::from_millis(120)));
     }
 

@@ -112,7 +112,7 @@ impl TextColumn {
             && let Some(without) = column.without_broken_texts()
         {
             for row in without {
-                self.refuse(row, "its bytes are no UTF-8");
+                self.refuse(row, "its bytes are not UTF-8");
             }
             self.bad.sort_by_key(|(row, _)| *row);
         }
@@ -138,11 +138,11 @@ fn push(column: &mut Column, value: &[u8]) -> Result<(), String> {
     let text = match (&column.values, text) {
         // The only reason why it is not there already.
         (Values::Text(_) | Values::Binary(_), _) => return Err(too_long(Full)),
-        (_, Err(_)) => return Err("its bytes are no UTF-8".to_owned()),
+        (_, Err(_)) => return Err("its bytes are not UTF-8".to_owned()),
         (_, Ok(text)) => text,
     };
     let pushed = match &mut column.values {
-        // It was none above.
+        // It was not read above.
         Values::Integer { .. } => None,
         Values::Unsigned(values) => number::trim(text).parse().ok().map(|value| values.push(value)),
         Values::Boolean(values) => number::boolean(text).map(|value| values.append(value)),

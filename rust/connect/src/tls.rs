@@ -251,7 +251,7 @@ fn authorities(ca: &str) -> Result<RootCertStore, StartError> {
 fn certificates(pem: &str, option: &str) -> Result<Vec<CertificateDer<'static>>, StartError> {
     let found: Vec<_> = CertificateDer::pem_slice_iter(pem.as_bytes())
         .collect::<Result<_, _>>()
-        .map_err(|_| StartError::option(format!("`{option}` is no PEM text")))?;
+        .map_err(|_| StartError::option(format!("`{option}` is not PEM text")))?;
     if found.is_empty() {
         return Err(StartError::option(format!("`{option}` holds no certificate in PEM form")));
     }

@@ -72,7 +72,8 @@ impl Zone {
     pub fn parse(name: &str) -> Result<Self, String> {
         Self::find(name).ok_or_else(|| {
             format!(
-                "`{name}` is no time zone; give a name such as `Europe/Berlin`, `UTC` or `+02:00`"
+                "`{name}` is not a time zone; give a name such as `Europe/Berlin`, `UTC` or \
+                 `+02:00`"
             )
         })
     }

@@ -259,7 +259,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         if self.running >= self.window || !self.replay.is_empty() {
             return Err(QueueFull { element: record, capacity });
         }
-        // Nothing but its key can block it, so mostly it starts before it is in the queue.
+        // Only its key can block it, so mostly it starts before it is in the queue.
         let starts = self.config.mode != OutputMode::KeyOrdered;
         let in_flight = InFlight::new(record, starts, ChannelId(0), self.timeout_nanos, now);
         match self.admit(in_flight, starts, key, now) {

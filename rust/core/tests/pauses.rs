@@ -156,7 +156,7 @@ fn a_hedged_task_takes_its_second_calls_along() {
     let hedge = HedgeConfig { after: HedgeAfter::Time(CALL), max_extra: 1.0 };
     let config = Config { hedge: Some(hedge), ..config(OutputMode::Unordered) };
     let mut world = World::new(config, 0, |call: Call| match call.value {
-        // A slow one, beside which a second call runs when the pause is asked for.
+        // A slow one: a second call runs beside it when the pause is asked for.
         1 if call.is_hedge => Answer { after: 5 * CALL, ..Answer::good() },
         1 => Answer { after: 20 * CALL, ..Answer::good() },
         2 if call.attempt == 1 => Answer { after: 3 * CALL, ..busy(SECOND) },

@@ -427,7 +427,7 @@ fn what_calls_have_cost_is_never_above_the_limit_and_uses_it_up() {
         ("less or more", |it| mixed(it ^ 0x4D) % (2 * tokens(it))),
         ("much more", |it| 3 * tokens(it)),
     ];
-    // Keys, of which there are few, would be what rows wait for.
+    // There are few keys, so rows would wait for those.
     let modes = [OutputMode::Ordered, OutputMode::Unordered];
     for ((name, actual), mode) in cases.iter().flat_map(|it| modes.map(|mode| (it, mode))) {
         for channels in [0, 1, 7] {

@@ -63,7 +63,7 @@ mod tests {
         for (trigger, held) in [(1, 60), (75, 150), (600, 1200), (7200, 7200)] {
             let mut idle = Idle::new(Duration::ZERO);
             idle.end(start);
-            // Whoever looks at it meanwhile finds it in time once.
+            // One that looks at it meanwhile finds it in time once.
             idle.begin(start + seconds(trigger));
             assert!(!idle.is_over(start + seconds(100_000), HOLD), "somebody uses it");
             let end = start + seconds(trigger + 1);

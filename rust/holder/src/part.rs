@@ -117,7 +117,7 @@ impl Parts {
         let is_next = part == self.worked_off;
         let is_last = part + 1 == self.worked_off;
         match &mut self.part {
-            // Whoever goes on has what the part before came to.
+            // Who goes on has the results of the part before.
             Part::Idle { .. } if is_next => {
                 self.bundles.clear();
                 self.part = Part::Open;

@@ -284,7 +284,7 @@ fn step_whose_rows_cannot_be_read_is_told_so() {
     })();
 
     assert!(matches!(error, Err(StepError::Lost(_))), "{error:?}");
-    // It is there for whoever brings them whole.
+    // It is there for one that brings them whole.
     assert_eq!(rows(&part(&started.task, 0, &[1], Patience::Drain)), [1]);
 }
 
@@ -369,7 +369,7 @@ fn limits_of_the_host_stay_when_a_process_listens_for_steps() {
 
     listen().unwrap();
 
-    assert!(page.exists(), "whoever opens it again gets the same words");
+    assert!(page.exists(), "who opens it again gets the same words");
     let other = HeldPart::take(&page, limit, &holder(11)).unwrap();
     assert_eq!((part.number(), other.number()), (0, 1), "each part is held once");
     drop((opened, part, other));

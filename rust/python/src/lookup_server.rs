@@ -128,7 +128,7 @@ pub(crate) fn to_latency(arguments: &LatencyArguments) -> PyResult<Latency> {
         "constant" => Latency::Constant(to_duration(*first)?),
         "uniform" => Latency::Uniform { min: to_duration(*first)?, max: to_duration(*second)? },
         "log_normal" => Latency::LogNormal { median: to_duration(*first)?, sigma: *second },
-        _ => return Err(invalid(format!("`{kind}` is no latency distribution"))),
+        _ => return Err(invalid(format!("`{kind}` is not a latency distribution"))),
     };
     Ok(if *stragglers == 0.0 {
         usual

@@ -312,7 +312,7 @@ impl Port {
         let mut told = Vec::new();
         for (attempt, headers) in attempts(rows)?.into_iter().zip(headers) {
             let left = limit_headers::read(&headers).tightest().collect::<Vec<_>>();
-            // Whoever has one limit for all channels has one at the service.
+            // Who has one limit for all channels has one at the service.
             let is_of_channel = false;
             told.extend(left.into_iter().map(|left| ToldLimit { attempt, left, is_of_channel }));
         }
@@ -342,7 +342,7 @@ impl Port {
         let failed = |attempt| {
             let failure = Box::new(call_failure(py, error.clone_ref(py), kind));
             let failed = FailedCall::new(attempt, failure, retry);
-            // Be it that nobody said for how long: it has too much to do.
+            // Also if nobody said for how long: it has too much to do.
             let sign = if pause.is_some() { CallSign::Overloaded } else { failed.sign };
             FailedCall { sign, pause: pause.filter(|it| !it.is_zero()), ..failed }
         };

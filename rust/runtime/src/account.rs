@@ -63,8 +63,8 @@ impl Account {
         let (came, output) = (self.came, left.output);
         (made != came || came != output || output != answered).then(|| {
             format!(
-                "it was called for {made} rows beside others, but {came} came in and {output} were put \
-                 out, and {answered} were answered"
+                "it was called for {made} rows beside others, but {came} came in, {output} came out, \
+                 and {answered} have their answer"
             )
         })
     }
@@ -81,14 +81,15 @@ impl Account {
         if is_right {
             return None;
         }
-        let held = held.map_or(String::new(), |rows| format!(", {rows} are handed over"));
+        let held =
+            held.map_or(String::new(), |rows| format!(", {rows} go to the next micro-batch"));
         let twice = if given == gone && held.is_empty() {
             "; some have left twice and others never"
         } else {
             ""
         };
         Some(format!(
-            "{came} rows came in and {restored} were restored, but {put_out} were put out, \
+            "{came} rows came in and {restored} were restored, but {put_out} came out, \
              {without_result} had no result, {dropped} were dropped{held}{twice}"
         ))
     }
@@ -120,12 +121,12 @@ mod tests {
     fn a_row_that_is_missing_or_there_twice_is_told_with_all_numbers() {
         assert_eq!(
             account(21, 7).mismatch(&LEFT, None).unwrap(),
-            "21 rows came in and 7 were restored, but 20 were put out, 3 had no result, 4 were dropped"
+            "21 rows came in and 7 were restored, but 20 came out, 3 had no result, 4 were dropped"
         );
         assert_eq!(
             account(20, 18).mismatch(&LEFT, Some(12)).unwrap(),
-            "20 rows came in and 18 were restored, but 20 were put out, 3 had no result, 4 were \
-             dropped, 12 are handed over"
+            "20 rows came in and 18 were restored, but 20 came out, 3 had no result, 4 were \
+             dropped, 12 go to the next micro-batch"
         );
         let others = RowsLeft { are_all: false, ..LEFT };
         let told = account(27, 0).mismatch(&others, None).unwrap();
@@ -150,8 +151,8 @@ mod tests {
         for (made, came, output, answered) in wrong {
             let told = account(came, 0).mismatch_beside(calls(made, answered), &left(output));
             let numbers = format!(
-                "it was called for {made} rows beside others, but {came} came in and {output} were put \
-                 out, and {answered} were answered"
+                "it was called for {made} rows beside others, but {came} came in, {output} came out, \
+                 and {answered} have their answer"
             );
             assert_eq!(told, Some(numbers));
         }

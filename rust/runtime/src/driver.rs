@@ -424,7 +424,7 @@ where
         self.run_mail(mail.payload, now);
         self.mails += 1;
         for _ in 1..MAILS_TOGETHER {
-            // An operator that is full has an order of its own, and a failure is to be told.
+            // An operator that is full has an order of its own, and a failure must be told.
             if self.error.is_some() || self.chain.full().is_some() {
                 return;
             }

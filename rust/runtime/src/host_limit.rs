@@ -20,7 +20,7 @@ use crate::shared_page::{PREFIX, PageError, SharedPage, Slot};
 ///
 /// `application` names what shares them, such as the id of a Spark application.
 pub fn page_of(folder: &Path, application: &str) -> PathBuf {
-    // Clocks begin anew with the host, so pages do, too.
+    // Clocks begin again with the host, so pages do, too.
     let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let name = number_of(&(application, boot));
     folder.join(format!("{PREFIX}{name:016x}"))
@@ -127,7 +127,7 @@ impl HostLimit {
                 ));
             }
             let taken = self.limit.take(tat, cost, now);
-            // Only the word itself is shared, so no other memory has to be in order.
+            // Only the word itself is shared, so the order of other memory does not matter.
             let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
             match value.compare_exchange_weak(word, taken.as_nanos(), success, failure) {
                 Ok(_) => {

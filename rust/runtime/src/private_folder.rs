@@ -76,7 +76,7 @@ pub fn make_private(folder: &Path) -> Result<(), FolderError> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(io(error)),
         _ => {}
     }
-    // Not followed if it is a link: whoever made that may lead it elsewhere.
+    // Not followed if it is a link: who made that may lead it elsewhere.
     if is_private(fs::symlink_metadata(folder).map_err(io)?) {
         return Ok(());
     }

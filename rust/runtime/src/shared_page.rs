@@ -119,7 +119,7 @@ impl SharedPage {
                 }
                 opened => opened.map_err(io)?,
             };
-            // Whoever removes it as an old one has locked it.
+            // A process that removes it as an old one has locked it.
             flock(&file, FlockOperation::LockShared).map_err(|error| io(error.into()))?;
             if is_at(&file, path).map_err(io)? {
                 break file;
@@ -188,7 +188,7 @@ impl SharedPage {
         #[expect(clippy::cast_ptr_alignment, reason = "mappings begin at a page of memory")]
         let words = self.map.as_mut_ptr().cast::<[AtomicU64; WORDS]>();
         // SAFETY: the mapping has as many bytes (checked when it was opened, and nobody makes the
-        // file shorter), is aligned to a page of memory, lives as long as `self`, and is only ever
+        // file shorter), is aligned to a page of memory, and lives as long as `self`. It is only
         // touched through atomics, here and in other processes.
         #[expect(unsafe_code, reason = "memory that processes share has no owner to borrow from")]
         unsafe {

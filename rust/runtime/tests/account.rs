@@ -49,7 +49,7 @@ fn a_row_that_was_lost_fails_the_task_when_its_input_ends() {
     let error = task.failure();
 
     let numbers = "operator 0 (`numbers`) has lost or doubled rows: 6 rows came in and 0 were restored, \
-                   but 5 were put out, 0 had no result, 0 were dropped. Options: Config {";
+                   but 5 came out, 0 had no result, 0 were dropped. Options: Config {";
     assert!(error.starts_with(numbers), "{error}");
     for option in ["mode: Unordered", "max_concurrency: 7", "max_rows_per_batch: 1000"] {
         assert!(error.contains(option), "{error}");
@@ -74,7 +74,7 @@ fn the_operator_that_lost_a_row_is_named() {
     assert_eq!(rows, Vec::<String>::new());
     let error = end.unwrap_err();
     assert!(error.starts_with("operator 2 (`numbers`) has lost"), "{error}");
-    assert!(error.contains("1 rows came in and 0 were restored, but 0 were put out"), "{error}");
+    assert!(error.contains("1 rows came in and 0 were restored, but 0 came out"), "{error}");
 }
 
 #[test]

@@ -149,7 +149,7 @@ fn a_row_that_one_of_two_functions_never_got_fails_the_task_though_the_other_ans
     assert_eq!(rows, ["1=10", "2=20", "3=30"]);
     let error = end.unwrap_err();
     let numbers = "operator 2 (`numbers`) has lost or doubled rows: it was called for 3 rows beside \
-                   others, but 2 came in and 2 were put out, and 3 were answered. Options: Config {";
+                   others, but 2 came in, 2 came out, and 3 have their answer. Options: Config {";
     assert!(error.starts_with(numbers), "{error}");
 }
 
@@ -157,15 +157,15 @@ fn a_row_that_one_of_two_functions_never_got_fails_the_task_though_the_other_ans
 fn a_row_that_one_of_two_functions_got_twice_fails_the_task() {
     let error = run(Loses::Doubled).1.unwrap_err();
 
-    let numbers = "it was called for 3 rows beside others, but 4 came in and 4 were put out";
+    let numbers = "it was called for 3 rows beside others, but 4 came in, 4 came out";
     assert!(error.contains(numbers), "{error}");
 }
 
 #[test]
 fn a_task_that_waits_for_a_row_that_is_lost_says_between_whom() {
     let cases = [
-        (Loses::Call, "operator 2 (`numbers`)", "but 2 came in and 2 were put out, and 2"),
-        (Loses::Output, "operator 1 (`numbers`)", "but 3 came in and 3 were put out, and 2"),
+        (Loses::Call, "operator 2 (`numbers`)", "but 2 came in, 2 came out, and 2"),
+        (Loses::Output, "operator 1 (`numbers`)", "but 3 came in, 3 came out, and 2"),
     ];
     for (loses, operator, numbers) in cases {
         let (_, end) = run(loses);

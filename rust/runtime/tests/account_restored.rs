@@ -69,7 +69,7 @@ fn end_of(driver: &mut Restoring) -> Result<Vec<Vec<u32>>, String> {
 #[test]
 fn a_row_that_was_not_taken_up_is_missed_at_the_end_and_when_it_is_handed_over() {
     let missing = "operator 0 (`numbers`) has lost or doubled rows: 2 rows came in and 3 were restored, \
-                   but 4 were put out, 0 had no result, 0 were dropped";
+                   but 4 came out, 0 had no result, 0 were dropped";
     for is_part in [false, true] {
         let (mut driver, feeder) = restored(&[1, LOST_ROW, 3]);
         assert!(feeder.put(vec![4, 5]));
@@ -81,7 +81,7 @@ fn a_row_that_was_not_taken_up_is_missed_at_the_end_and_when_it_is_handed_over()
 
         let error = end_of(&mut driver).unwrap_err();
 
-        let handed_over = if is_part { ", 0 are handed over" } else { "" };
+        let handed_over = if is_part { ", 0 go to the next micro-batch" } else { "" };
         assert!(error.starts_with(&format!("{missing}{handed_over}. Options: ")), "{error}");
     }
 }

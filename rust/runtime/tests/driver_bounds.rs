@@ -92,7 +92,7 @@ fn completed_rows_are_bounded_by_their_bytes_alone_and_the_head_completes() {
     (0..10).for_each(|_| task.pause());
 
     let called = task.told().len();
-    assert!((20..=31).contains(&called), "{called} were called, of which ten may be in flight");
+    assert!((20..=31).contains(&called), "{called} were called, and ten may be in flight");
     let first = task.first_call();
     assert!(task.world.reply(1, first));
     assert_eq!(task.run().len(), 101);

@@ -33,7 +33,7 @@
     clippy::expect_used,
     clippy::missing_panics_doc,
     clippy::missing_errors_doc,
-    reason = "a test, though it is no file of `tests`"
+    reason = "a test, though not a file of `tests`"
 )]
 
 pub mod account;

@@ -306,7 +306,7 @@ impl Model {
             budget.ended(id, attempt.attempt, channel, said);
         }
         let asks = asks_for_retry(said, here.is_branch, &here.plan);
-        // Another call that flies is waited for: that hurts nobody, whatever has become of this one.
+        // Another call that flies is waited for: that hurts nobody, whatever happened to this one.
         let is_left = asks || matches!(said, Said::Failure { asks: Asks::IfRepeatable, .. });
         row.answered_at = Some((here.parks, is_left));
         if let Said::Failure { pause: Some(nanos), .. } = said {

@@ -226,7 +226,7 @@ mod tests {
         returned = Some(start + KEPT / 2);
         assert_eq!(rest(&mut returned, start + KEPT), Some(KEPT / 2));
         assert_eq!(rest(&mut returned, start + KEPT * 2), None);
-        assert_eq!(returned, None, "whoever gives it back now keeps it anew");
+        assert_eq!(returned, None, "who gives it back now keeps it again");
     }
 
     #[tokio::test]

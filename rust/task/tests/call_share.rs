@@ -58,7 +58,7 @@ impl Sharing {
 
     /// The calls in flight, once the task has done all that it can.
     fn calls(&mut self) -> usize {
-        // Paused: it waits for nothing but replies.
+        // Paused: it waits for replies only.
         while !matches!(self.task.driver.take_turn(), Ok(Turn::Paused)) {}
         self.held.lock().unwrap().len()
     }

@@ -319,7 +319,7 @@ mod tests {
             let before = came.clone();
             match CODEC.decode(&mut came) {
                 Ok(Some(frame)) => {
-                    // What was read is what would be written, but for the bytes that say nothing.
+                    // What was read is what would be written, except the bytes that say nothing.
                     let mut again = encoded(&frame);
                     again[5..8].copy_from_slice(&before[5..8]);
                     if frame.channel().is_none() {

@@ -205,7 +205,7 @@ impl Connection {
     pub fn end(&mut self, channel: ChannelKey) {
         #[expect(
             clippy::let_underscore_must_use,
-            reason = "whoever names a channel that never was has nothing to end"
+            reason = "a channel that never was has nothing to end"
         )]
         let _ = self.queue.end(channel, Outgoing::End);
     }
@@ -214,7 +214,7 @@ impl Connection {
     pub fn reset(&mut self, channel: ChannelKey, code: u16, reason: Bytes) {
         #[expect(
             clippy::let_underscore_must_use,
-            reason = "whoever names a channel that never was has nothing to end"
+            reason = "a channel that never was has nothing to end"
         )]
         let _ = self.queue.reset(channel, Outgoing::Reset { code, reason });
     }

@@ -41,7 +41,7 @@ impl InputRows {
     ///
     /// [`Error::Kernel`] if they cannot be copied.
     pub fn compact<'a>(&mut self, rows: impl Iterator<Item = &'a mut RowRef>) -> Result<(), Error> {
-        // Texts that are no texts are few, as are rows that are not to be called: their batches stay.
+        // Texts that are not UTF-8 are few, as are rows that are not called: their batches stay.
         let is_plain = |it: &InputBatch| it.invalid_texts.is_none() && it.refused.get().is_none();
         let is_movable = |row: &RowRef| {
             self.held.few_rows(row.batch).is_some() && is_plain(self.batch(row.batch))

@@ -114,7 +114,7 @@ fn decimal(text: &str, precision: u8, scale: usize) -> Option<i128> {
     if digits.bytes().all(|it| it == b'0') {
         return Some(0);
     }
-    // Far enough that all digits are zeros, or one too many is none.
+    // Far enough that all digits are zeros, or that there is one too many.
     let far = 1000 + i64::try_from(digits.len()).ok()?;
     let shift = i64::from(exponent).clamp(-far, far) + i64::try_from(scale).ok()?
         - i64::try_from(fraction.len()).ok()?;

@@ -411,7 +411,9 @@ impl AddressRows<'_> {
             .ok()
             .and_then(|text| Url::parse(text).ok())
             .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
-            .ok_or_else(|| bad_request("`url` with the row's values is no http or https URL"))?;
+            .ok_or_else(|| {
+                bad_request("`url` with the row's values is not an http or https URL")
+            })?;
         if !query.is_empty() {
             // All of it is percent-encoded.
             let query = String::from_utf8_lossy(query);

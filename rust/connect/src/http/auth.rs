@@ -155,7 +155,7 @@ impl Auth {
 
     /// Whether a status says that the server does not take what it was shown.
     pub(super) fn is_refusal(&self, status: StatusCode) -> bool {
-        // AWS says so of tokens that have ended.
+        // AWS answers this for tokens that have ended.
         let is_forbidden = status == StatusCode::FORBIDDEN;
         status == StatusCode::UNAUTHORIZED
             || (is_forbidden && matches!(self.own, Some(Own::Signature(_))))

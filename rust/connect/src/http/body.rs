@@ -204,7 +204,7 @@ fn bind_text(text: &str, schema: &Schema, pieces: &mut Vec<Piece>) -> Result<(),
 
 /// Reads a value, which was read as JSON before.
 fn read<'a, T: Deserialize<'a>>(value: &'a RawValue) -> Result<T, StartError> {
-    serde_json::from_str(value.get()).map_err(|_| StartError::option("`json` is no JSON value"))
+    serde_json::from_str(value.get()).map_err(|_| StartError::option("`json` is not a JSON value"))
 }
 
 fn quoted(text: &str) -> Vec<u8> {
@@ -295,7 +295,7 @@ impl BodyRows<'_> {
                     if rows.write(row, Escape::None, &mut self.text) {
                         let text = std::str::from_utf8(&self.text).map_err(|_| {
                             bad_request(
-                                "the row's bytes for a text in `json` are no UTF-8; \
+                                "the row's bytes for a text in `json` are not UTF-8; \
                                  a text that is the column alone is Base64",
                             )
                         })?;

@@ -105,7 +105,7 @@ impl ClientSettings {
         let tls = self.tls.config(Trust::AuthoritiesIfAny)?;
         let limit = seconds(self.connect_timeout, "connect_timeout")?;
         let pings = match self.silence()? {
-            // A connection whose server is gone is to be found before its calls are.
+            // A connection whose server is gone must be found before its calls are.
             Some(silence) => Pings {
                 every: PINGS.every.min(silence / 2),
                 patience: PINGS.patience.min(silence / 2),

@@ -42,7 +42,7 @@ impl RetryStatuses {
             | StatusCode::SERVICE_UNAVAILABLE => (Cause::Answered, true),
             // A request with the same key is under way, the attempt before this one perhaps.
             StatusCode::CONFLICT if self.is_keyed => (Cause::Answered, true),
-            // Whoever is behind the gateway may still be at it.
+            // The server behind the gateway may still be at it.
             StatusCode::GATEWAY_TIMEOUT => (Cause::Unknown, true),
             // It says itself when to come again, or nobody knows how far it got.
             _ if status.is_server_error() => (Cause::of(true, says_when), true),

@@ -276,7 +276,7 @@ impl Tokens {
             let statuses = RetryStatuses::default();
             return Err(status_failure(&self.host, status, &headers, &body, &statuses));
         }
-        let wrong = || refused(&self.host, "its answer is no JSON with an `access_token`");
+        let wrong = || refused(&self.host, "its answer is not JSON with an `access_token`");
         serde_json::from_slice(&body).map_err(|_| wrong())
     }
 

@@ -62,9 +62,9 @@ impl RedirectRules {
             return Err(refused(host, "it redirected more often than `redirects` allows"));
         }
         let from = request.uri().and_then(|uri| Url::parse(&uri.to_string()).ok());
-        let url = from
-            .and_then(|from| target(&from, location.as_bytes()))
-            .ok_or_else(|| refused(host, "it redirected to what is no http or https URL"))?;
+        let url = from.and_then(|from| target(&from, location.as_bytes())).ok_or_else(|| {
+            refused(host, "it redirected to something that is not an http or https URL")
+        })?;
         // An allowed server may be made to redirect, and what answers then ends up in columns.
         if self.allowed.as_ref().is_some_and(|allowed| allowed.refusal(&url).is_some()) {
             let what = "it redirected to an address that `allow_hosts` does not have; add its host \

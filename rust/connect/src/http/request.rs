@@ -157,7 +157,7 @@ pub(super) fn retry_statuses(config: &HttpConfig) -> RetryStatuses {
 
 pub(super) fn header_name(name: &str) -> Result<HeaderName, StartError> {
     HeaderName::from_bytes(name.as_bytes())
-        .map_err(|_| StartError::option(format!("`{name}` is no name of a header")))
+        .map_err(|_| StartError::option(format!("`{name}` is not the name of a header")))
 }
 
 /// Requests of the rows of one batch.

@@ -244,7 +244,7 @@ impl ResponseColumns {
                     }
                 }
             }
-            // A header that is no UTF-8 is null: it is not what the row was looked up for.
+            // A header that is not UTF-8 is null: it is not what the row was looked up for.
             columns.push(column.finish()?.array);
         }
         Ok(())

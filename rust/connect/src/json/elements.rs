@@ -22,7 +22,9 @@ pub(crate) fn elements<'a>(
         find(&mut jiter, document, peek, steps, &mut found)?;
         jiter.finish().map_err(|error| Misfit::syntax(&jiter, &error))?;
         found.ok_or_else(|| match path {
-            None => Misfit::document("the document is no array; `rows` says where there is one"),
+            None => {
+                Misfit::document("the document is not an array; `rows` says where there is one")
+            }
             Some(_) => Misfit::document("there is no array at `rows`"),
         })
     };

@@ -215,7 +215,7 @@ fn what_is_wrong_is_named_without_the_contents() {
         ),
         (
             r#"{"items": [{"x": 1.5}]}"#,
-            "`items.x` should be `int`, but the document has a number that is no such value, or too large",
+            "`items.x` should be `int`, but the document has a number that does not fit",
         ),
         (
             r#"{"items": [{}]}"#,
@@ -223,7 +223,7 @@ fn what_is_wrong_is_named_without_the_contents() {
         ),
         (
             r#"{"items": [{"x": 1}"#,
-            "the document is no JSON: EOF while parsing a list at line 1 column 19",
+            "the document is not JSON: EOF while parsing a list at line 1 column 19",
         ),
         ("[5]", "a row must be a JSON object"),
     ] {

@@ -38,7 +38,7 @@ pub(super) enum Misfit {
 pub(super) fn json_text(document: &[u8]) -> Read<&[u8]> {
     match std::str::from_utf8(document) {
         Ok(text) => Ok(text.strip_prefix('\u{feff}').unwrap_or(text).as_bytes()),
-        Err(_) => Err(Misfit::document("the document is no UTF-8 text")),
+        Err(_) => Err(Misfit::document("the document is not UTF-8 text")),
     }
 }
 
@@ -52,7 +52,7 @@ impl Misfit {
     /// Makes the misfit of a document that is not JSON.
     pub(super) fn syntax(jiter: &Jiter<'_>, error: &JiterError) -> Self {
         let position = jiter.error_position(error.index);
-        Self::document(format!("the document is no JSON: {} at {position}", error.error_type))
+        Self::document(format!("the document is not JSON: {} at {position}", error.error_type))
     }
 
     fn value(column: &Column, found: &str) -> Self {
@@ -158,7 +158,7 @@ fn other(jiter: &mut Jiter<'_>, peek: Peek, column: &Column) -> Misfit {
         peek if peek.is_num() => "a number",
         _ => "nothing that JSON has",
     };
-    // Where the value itself is no JSON, that is what is wrong.
+    // Where the value itself is not JSON, that is what is wrong.
     match jiter.known_skip(peek) {
         Ok(()) => Misfit::value(column, &format!("the document has {found}")),
         Err(error) => Misfit::syntax(jiter, &error),
@@ -178,7 +178,7 @@ fn read_text(jiter: &mut Jiter<'_>, column: &mut Column) -> Read {
             return match values.push_with(|bytes| base64::decode(text, bytes)) {
                 Ok(true) => Ok(()),
                 Ok(false) => {
-                    Err(Misfit::value(column, "the document has a text that is no base64"))
+                    Err(Misfit::value(column, "the document has a text that is not base64"))
                 }
                 Err(full) => Err(Misfit::full(full)),
             };
@@ -194,7 +194,8 @@ fn read_text(jiter: &mut Jiter<'_>, column: &mut Column) -> Read {
         | Values::Time { .. }) => push_time(times, text, false),
         _ => return Err(Misfit::value(column, "the document has a text")),
     };
-    pushed.ok_or_else(|| Misfit::value(column, "the document has a text that is no such value"))
+    pushed
+        .ok_or_else(|| Misfit::value(column, "the document has a text that cannot be read as one"))
 }
 
 /// Reads the numbers that JSON has no tokens for.
@@ -234,9 +235,7 @@ fn read_number(jiter: &mut Jiter<'_>, peek: Peek, column: &mut Column) -> Read {
             .map(|micros| values.push(micros)),
         _ => return Err(Misfit::value(column, "the document has a number")),
     };
-    pushed.ok_or_else(|| {
-        Misfit::value(column, "the document has a number that is no such value, or too large")
-    })
+    pushed.ok_or_else(|| Misfit::value(column, "the document has a number that does not fit"))
 }
 
 fn read_list(jiter: &mut Jiter<'_>, peek: Peek, column: &mut Column) -> Read {

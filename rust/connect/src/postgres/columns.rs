@@ -141,7 +141,9 @@ impl Column {
 impl Elements for Column {
     fn push(&mut self, bytes: &[u8]) {
         if self.values.try_push(bytes).is_none() {
-            self.refuse("the value is none: infinite, out of range, of more digits, or unreadable");
+            self.refuse(
+                "the value does not fit: infinite, out of range, of more digits, or unreadable",
+            );
             self.values.push_null();
         }
         self.len += 1;

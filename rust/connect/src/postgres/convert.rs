@@ -46,7 +46,8 @@ impl Argument {
     pub(crate) fn misfit(&self) -> Fault {
         let (name, of) = (&self.name, &self.of);
         Fault::permanent(format!(
-            "the value of argument column `{name}` is no `{of}`: it is out of range, or would be rounded"
+            "the value of argument column `{name}` is not a `{of}`: it is out of range, or would be \
+             rounded"
         ))
     }
 
@@ -162,7 +163,7 @@ fn wire(from: &DataType, of: &Type) -> Option<Wire> {
             return element.filter(|_| !field.data_type().is_nested()).map(|_| Wire::ByText);
         }
         _ if from.is_nested() => false,
-        // The server reads them, but for bytes, in whose form it reads a backslash as no backslash.
+        // The server reads them, except bytes: there a backslash is not a backslash.
         _ if is_text(from) => match wire {
             Wire::Text => true,
             Wire::Bytea => false,

@@ -93,7 +93,7 @@ impl Fault {
 
     /// Makes the fault of an answer that is not the one which was planned for.
     pub(crate) fn stale_answer(text: &str) -> Self {
-        let text = format!("PostgreSQL: {text}; it is planned anew");
+        let text = format!("PostgreSQL: {text}; it is planned again");
         Self::plain(text, Class::Stale, Cause::Unknown)
     }
 
@@ -228,7 +228,7 @@ impl Fault {
     /// Returns the failure of a row that was in a query with too many that took too long.
     pub(crate) fn of_others(&self) -> Self {
         let mut fault = self.clone();
-        fault.call.add("it was in a query with other rows, too many of which took too long");
+        fault.call.add("it was in a query with other rows, and too many of them took too long");
         fault
     }
 

@@ -156,7 +156,7 @@ impl Outcome {
         let mut moved = vec![None; owners.len()];
         for (row, owner) in owners.iter().enumerate() {
             let call = *owner as usize;
-            // Rows of nulls are made anew, those of failed calls are left out.
+            // Rows of nulls are made here, those of failed calls are left out.
             if counts.get(call).is_some_and(|count| *count > 0) {
                 sources[places[call]] = u32::try_from(row).ok();
                 moved[row] = Some(places[call]);

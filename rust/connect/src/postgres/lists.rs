@@ -91,7 +91,7 @@ impl<E: Elements> ListValues<E> {
     ) -> Result<(ArrayRef, Vec<(usize, String)>), TaskError> {
         let internal = |error| TaskError::Internal(format!("`{}`: {error}", field.name()));
         let DataType::List(element) = field.data_type() else {
-            return Err(internal("it is no list".to_owned()));
+            return Err(internal("it is not a list".to_owned()));
         };
         let (elements, mut bad) = self.elements.finish()?;
         let has_wrong_nulls = !element.is_nullable() && elements.null_count() > 0;

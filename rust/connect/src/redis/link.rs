@@ -333,7 +333,7 @@ impl Connection {
         if silent >= idle {
             return Some("the server was silent for longer than `idle_timeout`");
         }
-        // Whoever has asked last may be answered yet; jobs that nobody has made tell nothing.
+        // The one that asked last may be answered yet; jobs that nobody has made tell nothing.
         let is_wanted = || self.jobs.iter().find_map(|it| it.job.answers.is_wanted());
         let is_over = silent >= LONGEST_TICK.min(idle / 4) && is_wanted() == Some(false);
         is_over.then_some("all calls of its oldest commands were given up, and it says nothing")
@@ -344,7 +344,7 @@ impl Connection {
         let mut used = 0;
         let result = loop {
             let unread = &self.unread[used..];
-            // What comes without a job to await it is no reply.
+            // What comes without a job to await it is not a reply.
             let Some(Sent { job, .. }) = self.jobs.front_mut() else {
                 break if unread.is_empty() { Ok(()) } else { Err(Garbage) };
             };

@@ -72,7 +72,7 @@ impl MapColumn {
             match element {
                 Reply::Text(name) if index % 2 == 0 => {
                     if self.has_text_names && from_utf8(name).is_err() {
-                        return Err("a name that is no UTF-8");
+                        return Err("a name that is not UTF-8");
                     }
                 }
                 Reply::Text(_) => {}
@@ -114,7 +114,7 @@ impl MapColumn {
             values.bad.into_iter().map(|(entry, message)| (row_of(entry) - 1, message)).collect();
         bad.dedup_by_key(|(row, _)| *row);
         let DataType::Struct(fields) = self.entries.data_type() else {
-            return Err(TaskError::Internal("a map whose entries are no struct".to_owned()));
+            return Err(TaskError::Internal("a map whose entries are not a struct".to_owned()));
         };
         let entries = StructArray::try_new(fields.clone(), vec![names.array, values.array], None);
         let entries = entries.map_err(misfit)?;

@@ -30,7 +30,7 @@ impl<'a> Redirection<'a> {
 /// Returns host and port of a node that the node at `asked` named `address`.
 pub(crate) fn host_and_port<'a>(address: &'a str, asked: &'a str) -> Option<(&'a str, u16)> {
     let (host, port) = address.rsplit_once(':')?;
-    // It does not know by which name it was reached.
+    // It does not know the name that it was reached by.
     let host = if host.is_empty() { asked.rsplit_once(':')?.0 } else { host };
     Some((host, port.parse().ok()?))
 }

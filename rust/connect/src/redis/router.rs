@@ -70,7 +70,7 @@ impl Router {
         let idle = seconds(server.idle_timeout, "idle_timeout")?;
         let patience = seconds(server.connect_timeout, "connect_timeout")?;
         let map = NodeMap::new(server.cluster);
-        // The nodes of a cluster are asked one by one; those of other servers are each other's equals.
+        // The nodes of a cluster are asked in turn; those of other servers are each other's equals.
         let mut seeds: Vec<Target> =
             if server.cluster { target.each().collect() } else { vec![target.copy()] };
         let mut seen = BTreeSet::new();
@@ -376,7 +376,7 @@ mod tests {
 
         assert_eq!((links(), router.map().owners[2]), (vec![1, 1, 0], UNKNOWN));
         assert_eq!(router.map().present(2), 0);
-        // Who is no part of a cluster knows nothing.
+        // A node outside of a cluster knows nothing.
         router.learn(&[], 0);
         assert_eq!(address_of(&router, 0).unwrap(), "a:1");
         router.learn(&[shard(0..=3, "b:2")], 0);

@@ -135,7 +135,7 @@ impl ChannelPolicies {
         };
         match self.channels.get_mut(id.0 as usize) {
             Some(known) => {
-                // Nobody who waited there does still, or it would not begin anew.
+                // Nobody who waited there still does, or it would not begin again.
                 let line = known.retries.as_ref().map_or(0, |it| it.waiting());
                 self.metrics.release_retries(line as u64, now);
                 *known = policed;

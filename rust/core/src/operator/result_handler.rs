@@ -166,7 +166,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             let why = NotCalled::TooLate(TooLate::Retry { delay, left });
             return self.run_out(attempt.entry, Some(why), now);
         }
-        // Whoever was told when to come again costs its destination no more than that.
+        // A call that was told when to come again costs its destination no more than that.
         let costs_token = !matches!(retry, Retry::After(_)) && sign.is_drop();
         let channel = in_flight.channel;
         self.rest_until(attempt, due);

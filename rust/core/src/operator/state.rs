@@ -33,8 +33,8 @@ impl<E: Clone, R: Clone, F: Clone> AsyncWaitOperator<E, R, F> {
         let state = match entry.result {
             Some(outcome) => SnapshotState::Completed(outcome.clone()),
             None => SnapshotState::Pending {
-                // Nothing is left once the function is asked about it, be it that no retry fits in
-                // the rest.
+                // Nothing is left once the function is asked about it, also if no retry fits in the
+                // rest.
                 time_left: match in_flight.phase {
                     Phase::TimedOut => Some(Duration::ZERO),
                     _ => in_flight.time_left(now),

@@ -96,7 +96,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             Timer::Attempt => timers.attempts.count(|attempt, _| runs(queue, attempt)),
             Timer::BackOff => self.backing_off,
             Timer::Hedge => timers.hedges.count(|attempt, _| runs_alone(queue, attempt)),
-            // A channel that is held is no record.
+            // A channel that is held is not a record.
             Timer::Channel => 0,
         }
     }

@@ -50,7 +50,7 @@ impl LimitMetrics {
 
     /// Notes that calls are held until then.
     pub(crate) fn hold(&mut self, until: ProcessingTime, now: ProcessingTime) {
-        // One that is to be held until something happens is held by no limit.
+        // Until something happens: then it is not a limit that holds it.
         if until != ProcessingTime::NEVER {
             self.longest_hold = self.longest_hold.max(until.saturating_since(now));
         }

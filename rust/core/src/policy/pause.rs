@@ -145,7 +145,7 @@ impl Pause {
             State::Open { drops } if drops + 1 < most => {
                 self.state = State::Open { drops: drops + 1 };
             }
-            // Of those that were in flight when it began one is enough.
+            // One of those that were in flight when it began is enough.
             State::Paused { .. } | State::Recovering { .. } if started <= self.paused_at => {}
             _ => self.pause(now),
         }

@@ -414,7 +414,7 @@ mod tests {
         limit.tell(&window(50, 5), at(3), at(4));
         limit.tell(&window(1, 5), at(2), at(4));
         assert_eq!(limit.calls(at(4), 1), 50);
-        // One that counts anew by now is none.
+        // One that counts again by now does not limit.
         limit.tell(&window(1, 0), at(4), at(5));
         assert_eq!(limit.calls(at(5), 1), 50);
     }

@@ -30,7 +30,7 @@ impl RetryBudgetConfig {
 
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped before")]
     fn deposit(&self) -> u64 {
-        // A float casts to 0 if it is no number.
+        // A float that is not a number casts to 0.
         (self.ratio.clamp(0.0, 1000.0) * f64::from(RETRY)) as u64
     }
 

@@ -28,7 +28,7 @@ impl Model {
         for asked in &actions.ask_timeout {
             // Those of one moment come in any order.
             let place = asks.iter().position(|it| *it == asked.value);
-            let value = asks.swap_remove(place.expect("it is to be asked for"));
+            let value = asks.swap_remove(place.expect("it should be asked for"));
             assert_eq!(asked.attempt.attempt, AttemptId::TIMEOUT);
             let id = *self.get(value).id.get_or_insert(asked.attempt.entry);
             assert_eq!(asked.attempt.entry, id);

@@ -320,7 +320,7 @@ impl Link {
         if !is_written && self.lock().is_leaving {
             #[expect(
                 clippy::let_underscore_must_use,
-                reason = "whoever does not read it finds out by the end of the stream"
+                reason = "who does not read it finds out by the end of the stream"
             )]
             let _ = tokio::time::timeout(FAREWELL, writing).await;
         } else if is_written && ended.as_ref().is_err_and(has_hung_up) {

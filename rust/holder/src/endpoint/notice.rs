@@ -43,7 +43,7 @@ impl Notice {
         let path = path_of(&folder()?, step);
         let mut file =
             OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
-        // At once, so that whoever reads it has all or nothing of it.
+        // At once, so that a reader has all or nothing of it.
         file.write_all(&encode(step, task, address))?;
         Ok(Self { path, task, process_id: std::process::id() })
     }

@@ -49,7 +49,7 @@ impl Budget {
     /// An attempt has ended; what it said is in the mail.
     pub(super) fn ended(&mut self, id: Id, attempt: u32, channel: Option<i64>, said: Said) {
         let counts = self.counts.entry(channel).or_default();
-        // Whoever says when to come again, or asks for another result, is no worse for it.
+        // Who says when to come again, or asks for another result, is no worse for it.
         let (is_lost, is_answer) = match said {
             Said::Results { .. } | Said::Failure { asks: Asks::No, .. } => (false, true),
             Said::Failure { after, .. } => (after.is_none(), false),

@@ -62,7 +62,7 @@ fn converse(data: &[u8]) {
                 Event::Opened { channel, .. } => {
                     #[expect(
                         clippy::let_underscore_must_use,
-                        reason = "whoever asks may be told, or have changed its mind"
+                        reason = "the one that asks may be told, or have changed its mind"
                     )]
                     let _ = connection.push(channel, Bytes::from_static(b"rows"));
                     connection.end(channel);

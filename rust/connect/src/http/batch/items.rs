@@ -197,8 +197,8 @@ impl ItemReader {
         for item in 0..count {
             let name = heads.and_then(|heads| heads.text(item, self.id));
             let row = match self.matching {
-                // A name that is none of the request's is no row's, but where rows are counted from
-                // something else, all of them are others' results.
+                // A name that is not in the request belongs to no row, but where rows are counted
+                // from something else, all of them are others' results.
                 Matching::Name => match name.and_then(|name| names.get(name.as_bytes())) {
                     Some(row) => *row,
                     None => continue,
@@ -207,8 +207,8 @@ impl ItemReader {
                     Some(row) => row,
                     None => {
                         return Err(format!(
-                            "the reply has a result whose `id` is none of the positions 0 to {} in \
-                             the request; where it is the row's own, write \
+                            "the reply has a result whose `id` is not one of the positions 0 to {} \
+                             in the request; where it is the row's own, write \
                              `id={{\"member\": \"{{column}}\"}}`",
                             rows.saturating_sub(1)
                         ));
@@ -231,7 +231,7 @@ impl ItemReader {
         if let Some(status) = status {
             let code = status.parse().ok().and_then(|code| StatusCode::from_u16(code).ok());
             let Some(status) = code else {
-                let what = "the row's result has a status that is none of HTTP";
+                let what = "the row's result has a status that HTTP does not have";
                 return Some(self.failed(ErrorKind::ResultSchemaMismatch, what));
             };
             let code = status.as_u16();

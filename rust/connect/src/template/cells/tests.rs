@@ -58,7 +58,7 @@ fn a_zone_that_does_not_exist_is_refused_before_any_row() {
 
     let error = Cells::check(&data_type).unwrap_err();
 
-    assert!(error.message.contains("`Mars/Olympus` is no time zone"), "{error}");
+    assert!(error.message.contains("`Mars/Olympus` is not a time zone"), "{error}");
 }
 
 #[test]

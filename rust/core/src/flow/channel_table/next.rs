@@ -264,7 +264,7 @@ impl ChannelTable {
     ) -> Option<ProcessingTime> {
         let policies = self.policies.as_mut()?;
         let channel = &mut self.channels[id];
-        // What waits for nothing needs no look at the clock, unless others wait outside for it.
+        // The clock matters only to what waits, and to what others wait for outside.
         let is_awaited = channel.waiting > 0 || self.config.is_single;
         let counts_asked = self.wait_bound.is_some_and(|it| it.counts_asked);
         let is_wanted = is_wanted || channel.waiting > 0;

@@ -221,7 +221,7 @@ fn credits_that_an_idle_channel_kept_go_to_whoever_needs_them() {
     assert_eq!(operator.count(3, &[State::Running]), 3);
     operator.check();
     operator.finish(8, true);
-    assert_eq!(operator.count(3, &[State::Running]), 4, "and so does the next one that comes back");
+    assert_eq!(operator.count(3, &[State::Running]), 4, "and the next one that comes back, too");
 }
 
 #[test]

@@ -323,7 +323,7 @@ fn a_record_is_not_looked_at_again_and_again_while_its_channel_is_shut() {
     });
     put(&mut operator, "AB");
     let (_, attempts) = started(&mut operator);
-    // The second one waits for the only call; what it was to be looked at for comes to nothing.
+    // The second one waits for the only call, so looking at it changes nothing.
     operator.remark(attempts[0], Remark::Pause(Duration::from_millis(7)), at(11));
     operator.handle_completion(attempts[0], Completion::answered('.', Retry::No), at(11));
 
@@ -385,7 +385,7 @@ fn a_destination_that_is_paused_is_asked_by_one_call_and_then_by_more() {
     operator.handle_time(probe_at);
     let (calls, probe) = started(&mut operator);
     assert_eq!(calls, "D");
-    assert_eq!(operator.poll_timeout(), None, "nothing but the answer matters");
+    assert_eq!(operator.poll_timeout(), None, "only the answer matters");
     operator.handle_completion(probe[0], Completion::answered('.', Retry::No), probe_at);
 
     assert_eq!(started(&mut operator).0, "E");

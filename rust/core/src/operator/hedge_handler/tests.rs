@@ -135,7 +135,7 @@ fn a_call_that_asks_to_be_tried_again_leaves_it_to_the_other() {
         assert_eq!((operator.in_flight(), operator.pending_retries()), (0, 1));
         operator.handle_time(at(19));
         let second = started(&mut operator)[0].1;
-        assert_eq!(second.attempt, 2, "a hedge is no retry");
+        assert_eq!(second.attempt, 2, "a hedge is not a retry");
         answer(&mut operator, second, 7, 20);
         assert_eq!(emitted(&mut operator), [(0, Ok(7))]);
         assert_eq!(metrics(&mut operator).retries, 1);
@@ -297,7 +297,7 @@ fn a_hedge_that_waits_for_a_limit_starts_when_that_lets_it() {
             assert!(next > AFTER && next <= 200, "per channel: {is_per_channel}, at {next}");
             begun += hedges(&mut operator, next).len();
         }
-        // Whoever hands records to a single channel waits for its limit outside.
+        // Who hands records to a single channel waits for its limit outside.
         assert!(is_single || operator.poll_timeout().is_none());
     }
 }

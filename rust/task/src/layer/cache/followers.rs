@@ -67,7 +67,7 @@ impl Followers {
     /// Sends all replies.
     pub(super) fn send(self) {
         for follower in self.0.into_values() {
-            // Whoever has ended meanwhile does not want it any more.
+            // One that has ended meanwhile does not want it any more.
             for group in follower.full.into_iter().chain([follower.reply]) {
                 follower.caller.replies.send(group);
             }

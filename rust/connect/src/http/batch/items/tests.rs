@@ -136,7 +136,7 @@ fn a_status_in_an_item_means_what_that_of_a_response_does() {
     assert_eq!((shown[0].as_str(), shown[1].as_str()), (r#"{"s":201}"#, "-"));
     assert!(shown[2].starts_with("Yes ") && shown[2].ends_with("503 Service Unavailable: full"));
     assert!(shown[3].starts_with("No ") && shown[3].contains("400"));
-    assert!(shown[4].contains("none of HTTP") && shown[5].contains("is an error"));
+    assert!(shown[4].contains("HTTP does not have") && shown[5].contains("is an error"));
 }
 
 proptest! {

@@ -54,6 +54,7 @@ from sparkawait.exceptions import (
 from sparkawait.function_context import FunctionContext
 from sparkawait.function_with_options import FunctionWithOptions
 from sparkawait.functions import AsyncFunction, async_function, blocking
+from sparkawait.metrics import Metrics
 from sparkawait.native_function import NativeFunction
 from sparkawait.rate_limit import RateLimit
 from sparkawait.retry import RetryAfter, RetryBudget
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
     from sparkawait import spark, testing
     from sparkawait.spark import (
         AsyncUserDefinedFunction,
-        Metrics,
         Sent,
         async_udf,
         key_ordered_wait,
@@ -137,7 +137,6 @@ __version__ = VERSION
 _SPARK = frozenset(
     {
         "AsyncUserDefinedFunction",
-        "Metrics",
         "Sent",
         "async_udf",
         "key_ordered_wait",

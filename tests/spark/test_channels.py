@@ -7,8 +7,8 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
 import sparkawait as sa
+from sparkawait._worker.metrics import merge, of_one_task
 from sparkawait.exceptions import ErrorKind
-from sparkawait.spark.metrics import merge, of_one_task
 
 pytestmark = pytest.mark.spark
 

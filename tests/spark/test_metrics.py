@@ -12,8 +12,8 @@ import sparkawait as sa
 from sparkawait import retry
 from sparkawait._plan import options
 from sparkawait._plan.chain import Chain
+from sparkawait._worker.metrics import merge, of_one_task
 from sparkawait.spark import Metrics
-from sparkawait.spark.metrics import merge, of_one_task
 from sparkawait.spark.partition import run_task
 
 pytestmark = pytest.mark.spark
@@ -208,3 +208,31 @@ def test_a_column_function_has_metrics_too(spark):
     spark.range(10, numPartitions=2).select(doubled("id")).collect()
 
     assert metrics.snapshot()["attempts"] == 10
+
+
+CALLS = {
+    "a wait function": lambda df, metrics: sa.unordered_wait(df, double, metrics=metrics),
+    "a column function": lambda df, metrics: df.select(sa.async_udf(double, metrics=metrics)("id")),
+    "write_once": lambda df, metrics: sa.write_once(
+        df, double, "nowhere", key="id", metrics=metrics
+    ),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_what_counts_in_this_process_is_refused_for_tasks_that_run_in_others(spark, call):
+    with pytest.raises(sa.ConfigurationError, match=r"give it the session: sparkawait\.Metrics\("):
+        call(spark.range(3), Metrics())
+
+
+def test_one_object_adds_up_tasks_of_spark_and_of_this_process(spark):
+    metrics = Metrics(spark)
+    rows = spark.range(13, numPartitions=3)
+
+    assert sa.ordered_wait(rows, double, metrics=metrics).count() == 13
+    out = sa.arrow.ordered_wait(pa.table({"id": [*range(7)]}), double, metrics=metrics)
+    assert out.to_table().num_rows == 7
+
+    counts = metrics.snapshot()
+    assert (counts["tasks"], counts["attempts"], counts["emitted"]) == (4, 20, 20)
+    assert counts["failed_tasks"] == {"tasks": 0}

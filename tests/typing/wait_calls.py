@@ -116,6 +116,8 @@ def accepted(df: DataFrame, batch: pa.RecordBatch) -> None:
     sa.Cache(max_rows=None, max_bytes="64 MB")
     sa.Batch(max_bytes="64 KB")
     sa.arrow.key_ordered_wait([batch], declared, key="id", on_error=sa.Capture("why"))
+    sa.arrow.unordered_wait([batch], declared, metrics=sa.Metrics())
+    sa.unordered_wait(df, declared, metrics=sa.Metrics(df.sparkSession))
     seconds: float | None = usual.timeout
     assert seconds
 
@@ -142,4 +144,6 @@ def refused(df: DataFrame, batch: pa.RecordBatch) -> None:
     sa.key_ordered_wait(df, declared)  # pyright: ignore[reportCallIssue]
     sa.async_udf(declared, output="append")  # pyright: ignore[reportCallIssue]
     sa.arrow.ordered_wait([batch], declared, warm_up="no")  # pyright: ignore[reportArgumentType]
+    sa.arrow.ordered_wait([batch], declared, metrics={})  # pyright: ignore[reportArgumentType]
+    sa.Metrics("local[2]")  # pyright: ignore[reportArgumentType]
     sa.WaitOptions(cache={})  # pyright: ignore[reportArgumentType]

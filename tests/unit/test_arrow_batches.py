@@ -237,9 +237,3 @@ def test_an_iteration_that_is_cancelled_ends_the_calls():
 def test_an_asynchronous_iterator_is_not_read_without_a_loop():
     with pytest.raises(sa.ConfigurationError, match="take the output there, too: `async for batch"):
         list(sa.arrow.ordered_wait(Source(13), square))
-
-
-@pytest.mark.parametrize("name", ["metrics", "on_metrics"])
-def test_whoever_asks_for_counters_as_of_spark_is_told_where_they_are(name):
-    with pytest.raises(sa.ConfigurationError, match=r"read `\.metrics` of what this function"):
-        sa.arrow.ordered_wait(numbers(), square, **{name: print})

@@ -1,14 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The metrics of a task, as it reports them: counters and levels by name."""
+"""The metrics of a task, as it reports them, counters and levels by name; and their sums."""
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-Metrics = dict[str, Any]
+from sparkawait._plan.chain import Chain
+
+__all__ = [
+    "GAUGES",
+    "SumsOfTasks",
+    "TaskMetrics",
+    "by_call",
+    "by_operator",
+    "merge",
+    "metrics_of_call",
+    "metrics_of_chain",
+    "of_one_task",
+]
+
+TaskMetrics = dict[str, Any]
 """Counters by name, and ``call_latency`` as pairs of a bucket's upper bound in seconds and a
 count: how long attempts took that were not cancelled, those of native functions included."""
+
+GAUGES = ("in_flight", "in_flight_limit", "queue_size", "oldest_age", "active_channels")
+"""Describe one moment of one task, and mean nothing when added."""
 
 _LATENCY = "call_latency"
 _CHANNELS = "channels"
@@ -19,7 +38,7 @@ _OPERATORS = "operators"
 _RATE_LIMITS = "rate_limits"
 
 
-def metrics_of_call(operators: Sequence[Mapping[str, Any]]) -> Metrics:
+def metrics_of_call(operators: Sequence[Mapping[str, Any]]) -> TaskMetrics:
     """Returns what an operator and its branches have done together.
 
     Rows came in, were held and left at the operator; all else is the sum of the branches.
@@ -27,7 +46,7 @@ def metrics_of_call(operators: Sequence[Mapping[str, Any]]) -> Metrics:
     rows, *branches = operators
     if not branches:
         return dict(rows)
-    merged: Metrics = {}
+    merged: TaskMetrics = {}
     for metrics in branches:
         merged = merge(merged, metrics)
     for name in ("admitted", "emitted", "dropped", "queue_size", "oldest_age"):
@@ -36,12 +55,12 @@ def metrics_of_call(operators: Sequence[Mapping[str, Any]]) -> Metrics:
     return merged
 
 
-def metrics_of_chain(operators: Sequence[Mapping[str, Any]]) -> Metrics:
+def metrics_of_chain(operators: Sequence[Mapping[str, Any]]) -> TaskMetrics:
     """Returns what the operators of a chain have done together.
 
     Rows came in at the first and left at the last; all else is the sum, or the greatest age.
     """
-    merged: Metrics = {}
+    merged: TaskMetrics = {}
     for metrics in operators:
         merged = merge(merged, metrics)
     for name, metrics in (("admitted", operators[0]), ("emitted", operators[-1])):
@@ -52,7 +71,7 @@ def metrics_of_chain(operators: Sequence[Mapping[str, Any]]) -> Metrics:
     return merged
 
 
-def merge(left: Mapping[str, Any], right: Mapping[str, Any]) -> Metrics:
+def merge(left: Mapping[str, Any], right: Mapping[str, Any]) -> TaskMetrics:
     """Returns the sums of `left` and `right`, which stay as they are."""
     merged = dict(left)
     if _CHANNELS in left or _CHANNELS in right:
@@ -72,14 +91,14 @@ def merge(left: Mapping[str, Any], right: Mapping[str, Any]) -> Metrics:
 
 
 def _merge_operators(
-    left: Mapping[str, Metrics], right: Mapping[str, Metrics]
-) -> dict[str, Metrics]:
+    left: Mapping[str, TaskMetrics], right: Mapping[str, TaskMetrics]
+) -> dict[str, TaskMetrics]:
     return {name: merge(left.get(name, {}), right.get(name, {})) for name in {**left, **right}}
 
 
 def _merge_channels(
     left: Mapping[str, Any], right: Mapping[str, Any]
-) -> tuple[dict[str | None, Any], Metrics]:
+) -> tuple[dict[str | None, Any], TaskMetrics]:
     """Returns the channels that starved most, and the sum of the others."""
     sums: dict[str | None, dict[str, float]] = {}
     others: dict[str, float] = {}
@@ -119,3 +138,85 @@ def _merge_buckets(
     for seconds, count in (*left, *right):
         counts[seconds] = counts.get(seconds, 0) + count
     return sorted(counts.items())
+
+
+# -- what is added up: each call of a chain has counts of its own
+
+
+def of_one_task(metrics: Mapping[str, Any]) -> TaskMetrics:
+    """Returns what one task adds to the sums."""
+    return {"tasks": 1, **{name: metrics[name] for name in metrics if name not in GAUGES}}
+
+
+def by_operator(chain: Chain, totals: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Returns what each operator of a task has counted, by the name of its function."""
+    names = [plan.function_name for plan in chain.operators]
+    if len(names) == 1:
+        return [(names[0], totals)]
+    operators = totals.get("operators", {})
+    return [(name, operators.get(name, {})) for name in names]
+
+
+def by_call(chain: Chain, totals: Mapping[str, Any]) -> list[TaskMetrics]:
+    """Returns what each call of a task adds to the sums."""
+    counted = dict(by_operator(chain, totals))
+    found: list[TaskMetrics] = []
+    for plan in chain.plans:
+        own = {it.function_name: counted[it.function_name] for it in plan.operators}
+        each = {name: of_one_task(counts) for name, counts in own.items()}
+        shown = {"operators": each} if len(counted) > 1 else {}
+        found.append({**of_one_task(metrics_of_call(list(own.values()))), **shown})
+    return found
+
+
+_MOST_UNREAD = 64
+"""So many tasks may have ended before their counts are added up, if nobody reads the sums."""
+
+
+class SumsOfTasks:
+    """Sums over tasks of this process; of one that runs, they have what it reported last.
+
+    A task may end wherever the garbage collector runs, in the middle of `read` too. So a task never
+    waits for a lock: it leaves its counts behind, and the next reader adds them up.
+    """
+
+    def __init__(self) -> None:
+        """Has no task yet."""
+        self._running: dict[object, TaskMetrics] = {}
+        self._ended: deque[tuple[object, TaskMetrics, bool]] = deque()
+        self._succeeded: TaskMetrics = {}
+        self._failed: TaskMetrics = {}
+        self._lock = threading.Lock()
+        """Held while counts are added up."""
+
+    def report(self, task: object, counts: TaskMetrics) -> None:
+        """Takes what a task that runs has counted so far."""
+        self._running[task] = counts
+
+    def end(self, task: object, counts: TaskMetrics, *, has_failed: bool) -> None:
+        """Takes what a task has counted, which reports nothing any more."""
+        self._ended.append((task, counts, has_failed))
+        if len(self._ended) > _MOST_UNREAD and self._lock.acquire(blocking=False):
+            try:
+                self._add()
+            finally:
+                self._lock.release()
+
+    def read(self) -> tuple[TaskMetrics, TaskMetrics]:
+        """Returns the sums over all tasks that have not failed, and over those that have."""
+        with self._lock:
+            self._add()
+            sums = merge({}, self._succeeded)
+            for counts in list(self._running.values()):
+                sums = merge(sums, counts)
+            return sums, merge({}, self._failed)
+
+    def _add(self) -> None:
+        while self._ended:
+            task, counts, has_failed = self._ended.popleft()
+            # Here and not in `end`, after which it would be in no sum for a moment.
+            self._running.pop(task, None)
+            if has_failed:
+                self._failed = merge(self._failed, counts)
+            else:
+                self._succeeded = merge(self._succeeded, counts)

@@ -26,7 +26,7 @@ import pyarrow as pa
 from sparkawait._emission import CarryOver
 from sparkawait._worker import address_space
 from sparkawait._worker.holder import HeldTask, holder
-from sparkawait._worker.metrics import Metrics
+from sparkawait._worker.metrics import TaskMetrics
 from sparkawait.exceptions import ErrorKind, SnapshotError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class StepEnd:
     adopted: int = 0
     redone: int = 0
     oldest: float = 0.0
-    counts: Sequence[Metrics] = ()
+    counts: Sequence[TaskMetrics] = ()
 
 
 @dataclass(frozen=True)

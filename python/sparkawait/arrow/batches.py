@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterable, AsyncIterator, Generator, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any, cast
 
 import pyarrow as pa
 
 from sparkawait._plan.chain import Chain
-from sparkawait._worker.metrics import Metrics
+from sparkawait._worker.metrics import SumsOfTasks, TaskMetrics, by_call
 from sparkawait.arrow.task import run
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
@@ -167,21 +167,21 @@ class Batches(Iterator[pa.RecordBatch]):
         [9, 49]
     """
 
-    def __init__(self, chain: Chain, source: Source) -> None:
-        """Starts nothing before the first batch is asked for."""
-        # Not `self`, which the generator would hold: one that nobody holds any more ends the task.
-        self._totals: Metrics = {}
+    def __init__(self, chain: Chain, source: Source, sums: Sequence[SumsOfTasks | None]) -> None:
+        """Starts nothing before the first batch is asked for; each call has sums, or none."""
+        self._totals: TaskMetrics = {}
         self._chain = chain
         self._source = source
+        self._sums = tuple(sums)
         self._is_over = False
         self._output = self._run(None)
 
     def _run(self, heartbeat: float | None) -> Generator[pa.RecordBatch, None, None]:
-        note = self._totals.update
-        return run(self._chain, self._source, heartbeat=heartbeat, on_metrics=note)
+        # Not `self`, which the generator would hold: one that nobody holds any more ends the task.
+        return _counted(self._chain, self._source, heartbeat, self._totals, self._sums)
 
     @property
-    def metrics(self) -> Metrics:
+    def metrics(self) -> TaskMetrics:
         """The counters so far, by name: see ``docs/metrics.md``. Empty before the task runs."""
         return dict(self._totals)
 
@@ -288,8 +288,8 @@ class Batches(Iterator[pa.RecordBatch]):
 
     # --- chains ---
 
-    def take_over(self) -> tuple[Chain, Source]:
-        """Returns the operators and their input, for a task that has further operators.
+    def take_over(self) -> tuple[Chain, Source, Sequence[SumsOfTasks | None]]:
+        """Returns operators, input and sums, for a task that has further operators.
 
         Raises:
             ConfigurationError: If batches were asked for, or another task has taken them over.
@@ -302,7 +302,7 @@ class Batches(Iterator[pa.RecordBatch]):
             raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
         self._output = _taken_over()
         next(self._output, None)
-        return self._chain, self._source
+        return self._chain, self._source, self._sums
 
     def _has_begun(self) -> bool:
         return self._is_over or inspect.getgeneratorstate(self._output) != inspect.GEN_CREATED
@@ -322,6 +322,35 @@ class Batches(Iterator[pa.RecordBatch]):
                 " function again, or keep it: `table = out.to_table()`"
             )
             raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
+
+
+def _counted(
+    chain: Chain,
+    source: Source,
+    heartbeat: float | None,
+    totals: TaskMetrics,
+    sums: Sequence[SumsOfTasks | None],
+) -> Generator[pa.RecordBatch, None, None]:
+    """Runs the task; `totals` gets what it has counted, and the sums get that of each call."""
+    # One object may be the sums of several calls.
+    adding = [(at, it, object()) for at, it in enumerate(sums) if it is not None]
+
+    def report(counts: TaskMetrics) -> None:
+        totals.update(counts)
+        own = by_call(chain, totals) if adding else []
+        for at, it, call in adding:
+            it.report(call, own[at])
+
+    has_failed = False
+    try:
+        yield from run(chain, source, heartbeat=heartbeat, on_metrics=report)
+    except Exception:
+        has_failed = True
+        raise
+    finally:
+        own = by_call(chain, totals) if adding else []
+        for at, it, call in adding:
+            it.end(call, own[at], has_failed=has_failed)
 
 
 def _taken_over() -> Generator[pa.RecordBatch, None, None]:

@@ -20,6 +20,7 @@ from sparkawait.cache import Cache
 from sparkawait.capture import OnError
 from sparkawait.channels import Channels
 from sparkawait.functions import AsyncFunctionsLike
+from sparkawait.metrics import Metrics
 from sparkawait.rate_limit import RateLimits
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.types import Output, Row, SchemaLike
@@ -33,6 +34,7 @@ def ordered_wait(
     function: AsyncFunctionsLike,
     *,
     chain: bool = False,
+    metrics: Metrics | None = None,
     options: WaitOptions | None = None,
     schema: SchemaLike | None = None,
     timeout: Duration | None = "60s",
@@ -68,6 +70,8 @@ def ordered_wait(
             called for a row side by side.
         chain: Whether this call joins the task of the call that returned `batches`: one thread
             drives both operators, and this one begins with the first row that the other completes.
+        metrics: Adds up what this and other calls count, while they run and after they ended:
+            `sparkawait.Metrics`.
         options: A set of options; those that are given by themselves win over it.
         schema: The columns that the function returns, unless it declares them: a DDL string, a
             `StructType` or a `pyarrow.Schema`. Default: the function's.
@@ -155,6 +159,7 @@ def unordered_wait(
     function: AsyncFunctionsLike,
     *,
     chain: bool = False,
+    metrics: Metrics | None = None,
     options: WaitOptions | None = None,
     schema: SchemaLike | None = None,
     timeout: Duration | None = "60s",
@@ -187,6 +192,7 @@ def unordered_wait(
         batches: As in `ordered_wait`.
         function: As in `ordered_wait`.
         chain: As in `ordered_wait`.
+        metrics: As in `ordered_wait`.
         options: A set of options; those that are given by themselves win over it.
         schema: The columns that the function returns, unless it declares them: a DDL string, a
             `StructType` or a `pyarrow.Schema`. Default: the function's.
@@ -263,6 +269,7 @@ def key_ordered_wait(
     *,
     key: str | Sequence[str],
     chain: bool = False,
+    metrics: Metrics | None = None,
     options: WaitOptions | None = None,
     schema: SchemaLike | None = None,
     timeout: Duration | None = "60s",
@@ -294,8 +301,9 @@ def key_ordered_wait(
     Args:
         batches: As in `ordered_wait`.
         function: As in `ordered_wait`.
-        chain: As in `ordered_wait`.
         key: Column, or columns, of the key.
+        chain: As in `ordered_wait`.
+        metrics: As in `ordered_wait`.
         options: A set of options; those that are given by themselves win over it.
         schema: The columns that the function returns, unless it declares them: a DDL string, a
             `StructType` or a `pyarrow.Schema`. Default: the function's.

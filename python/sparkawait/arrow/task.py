@@ -24,7 +24,7 @@ from sparkawait._worker.address_space import collecting_less_often
 from sparkawait._worker.event_loop import check_may_wait
 from sparkawait._worker.feeder import Feeder, with_texts
 from sparkawait._worker.life_cycle import Functions
-from sparkawait._worker.metrics import Metrics, metrics_of_call, metrics_of_chain
+from sparkawait._worker.metrics import TaskMetrics, metrics_of_call, metrics_of_chain
 from sparkawait._worker.model_check import checks_of
 from sparkawait.capture import FailAfter
 from sparkawait.exceptions import AsyncFunctionError, add_note
@@ -45,7 +45,7 @@ def run(
     partition: int = 0,
     heartbeat: float | None = None,
     consumer_seconds: float = 0.0,
-    on_metrics: Callable[[Metrics], None] | None = None,
+    on_metrics: Callable[[TaskMetrics], None] | None = None,
 ) -> Generator[pa.RecordBatch, None, None]:
     """Carries calls out over `batches`, as one task.
 
@@ -123,7 +123,7 @@ def run(
                     _logger.warning("after the task had ended: %s", error, exc_info=error.__cause__)
 
 
-def _note_too_many(chain: Chain, metrics: Sequence[Metrics], error: AsyncFunctionError) -> None:
+def _note_too_many(chain: Chain, metrics: Sequence[TaskMetrics], error: AsyncFunctionError) -> None:
     """Says that a task failed because of many rows, and not of the one that the error is about."""
     for plan, counts in zip(chain.operators, metrics, strict=False):
         on_error = plan.options.on_error
@@ -143,9 +143,9 @@ class _MetricsReport:
     def __init__(
         self,
         chain: Chain,
-        metrics: Callable[[], list[Metrics]],
+        metrics: Callable[[], list[TaskMetrics]],
         contexts: Sequence[FunctionContext],
-        on_metrics: Callable[[Metrics], None] | None,
+        on_metrics: Callable[[TaskMetrics], None] | None,
     ) -> None:
         self._chain = chain
         self._names = [plan.function_name for plan in chain.operators]
@@ -171,14 +171,14 @@ class _MetricsReport:
             self._on_metrics(own[0])
         else:
             named = dict(zip(self._names, own, strict=True))
-            calls: list[Metrics] = []
+            calls: list[TaskMetrics] = []
             for plan in self._chain.plans:
                 counts = [named[it.function_name] for it in plan.operators]
                 calls.append(metrics_of_call(counts))
             self._on_metrics({**metrics_of_chain(calls), "operators": named})
 
 
-def _metrics_of_function(context: FunctionContext) -> Metrics:
+def _metrics_of_function(context: FunctionContext) -> TaskMetrics:
     return {f"function.{name}": value for name, value in dict(context.metrics).items()}
 
 

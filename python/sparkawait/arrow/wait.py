@@ -12,9 +12,11 @@ from sparkawait._plan.chain import Chain
 from sparkawait._plan.option import documented
 from sparkawait._plan.options import resolve_unpickled, tell_of_threads
 from sparkawait._worker.event_loop import check_may_wait
+from sparkawait._worker.metrics import SumsOfTasks
 from sparkawait.arrow.batches import Batches, Source
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunctionsLike
+from sparkawait.metrics import Metrics, sums_of
 from sparkawait.types import timestamps_of
 from sparkawait.wait_options import OPTIONS, WaitArguments, WaitOptions
 
@@ -38,6 +40,7 @@ def ordered_wait(
     function: AsyncFunctionsLike,
     *,
     chain: bool = False,
+    metrics: Metrics | None = None,
     options: WaitOptions | None = None,
     **given: Unpack[WaitArguments],
 ) -> Batches:
@@ -53,6 +56,8 @@ def ordered_wait(
             called for a row side by side.
         chain: Whether this call joins the task of the call that returned `batches`: one thread
             drives both operators, and this one begins with the first row that the other completes.
+        metrics: Adds up what this and other calls count, while they run and after they ended:
+            `sparkawait.Metrics`.
         options: A set of options; those that are given by themselves win over it.
         **given: The options, see `sparkawait.WaitOptions`.
 
@@ -68,7 +73,7 @@ def ordered_wait(
         ResultError: The same, if what the function returned does not fit its schema.
         OperatorStateError: On the event loop that runs the functions, in a coroutine or `open`.
     """
-    return _wait("ordered", batches, function, options, given, chain=chain)
+    return _wait("ordered", batches, function, options, given, chain=chain, metrics=metrics)
 
 
 @documented(OPTIONS, WaitArguments)
@@ -77,6 +82,7 @@ def unordered_wait(
     function: AsyncFunctionsLike,
     *,
     chain: bool = False,
+    metrics: Metrics | None = None,
     options: WaitOptions | None = None,
     **given: Unpack[WaitArguments],
 ) -> Batches:
@@ -89,10 +95,11 @@ def unordered_wait(
         batches: As in `ordered_wait`.
         function: As in `ordered_wait`.
         chain: As in `ordered_wait`.
+        metrics: As in `ordered_wait`.
         options: A set of options; those that are given by themselves win over it.
         **given: The options, see `sparkawait.WaitOptions`.
     """
-    return _wait("unordered", batches, function, options, given, chain=chain)
+    return _wait("unordered", batches, function, options, given, chain=chain, metrics=metrics)
 
 
 @documented(OPTIONS, WaitArguments)
@@ -102,6 +109,7 @@ def key_ordered_wait(
     *,
     key: str | Sequence[str],
     chain: bool = False,
+    metrics: Metrics | None = None,
     options: WaitOptions | None = None,
     **given: Unpack[WaitArguments],
 ) -> Batches:
@@ -113,12 +121,15 @@ def key_ordered_wait(
     Args:
         batches: As in `ordered_wait`.
         function: As in `ordered_wait`.
-        chain: As in `ordered_wait`.
         key: Column, or columns, of the key.
+        chain: As in `ordered_wait`.
+        metrics: As in `ordered_wait`.
         options: A set of options; those that are given by themselves win over it.
         **given: The options, see `sparkawait.WaitOptions`.
     """
-    return _wait("key_ordered", batches, function, options, given, chain=chain, key=key)
+    return _wait(
+        "key_ordered", batches, function, options, given, chain=chain, metrics=metrics, key=key
+    )
 
 
 def _wait(
@@ -129,17 +140,12 @@ def _wait(
     given: Mapping[str, Any],
     *,
     chain: bool,
+    metrics: Metrics | None,
     key: object = None,
 ) -> Batches:
     check_may_wait()
-    for name in ("metrics", "on_metrics"):
-        if name in given:
-            msg = (
-                f"`{name}` is for Spark, whose tasks run elsewhere; read `.metrics` of what this"
-                " function returns"
-            )
-            raise ConfigurationError(msg, ErrorKind.OPTION_UNKNOWN)
-    before, source = _taken(batches) if chain else (None, Source.of(batches))
+    sums = sums_of(metrics)
+    before, source, summed = _taken(batches) if chain else (None, Source.of(batches), ())
     plan = resolve_unpickled(mode, function, input_schema=None, key=key, options=options, **given)
     tell_of_threads(plan, lambda: 1)
     # Here there is no session, whose settings could say otherwise.
@@ -150,11 +156,12 @@ def _wait(
             " iterator ends when all rows have left, so leave it out"
         )
         raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
-    return Batches(Chain.of(plan) if before is None else before.then(plan), source)
+    calls = Chain.of(plan) if before is None else before.then(plan)
+    return Batches(calls, source, (*summed, sums))
 
 
-def _taken(batches: object) -> tuple[Chain, Source]:
-    """Returns the operators that make `batches`, and their input, which they are not to read."""
+def _taken(batches: object) -> tuple[Chain, Source, Sequence[SumsOfTasks | None]]:
+    """Returns the operators that make `batches`, their input and what they add their counts to."""
     if not isinstance(batches, Batches):
         msg = (
             "`chain` needs what a wait function of sparkawait.arrow returned, untouched, got"

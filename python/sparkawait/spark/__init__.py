@@ -18,7 +18,7 @@ Works with classic sessions and with Spark Connect, for batch and streaming Data
 
 from typing import TYPE_CHECKING
 
-from sparkawait.spark.metrics import Metrics
+from sparkawait.metrics import Metrics
 from sparkawait.spark.send import Sent, send
 from sparkawait.spark.shipping import ship
 from sparkawait.spark.split import split

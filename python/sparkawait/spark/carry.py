@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
     from pyspark.sql import DataFrame
 
-    from sparkawait.spark.metrics import TaskMetrics
+    from sparkawait._worker.metrics import TaskMetrics
 
 
 # -- what a wait function returned, as the next one of a chain finds it.

@@ -23,11 +23,11 @@ import pyarrow.compute as pc
 from sparkawait._plan.chain import Chain
 from sparkawait._plan.function_checks import identity_of
 from sparkawait._plan.plan import Plan
+from sparkawait._worker.metrics import TaskMetrics
 from sparkawait._worker.results import Built, ResultBuilder
 from sparkawait.capture import FailAfter
 from sparkawait.exceptions import ConfigurationError, ErrorKind, InternalError, ResultError
 from sparkawait.native_function import NativeFunction
-from sparkawait.spark.metrics import TaskMetrics
 from sparkawait.spark.partition import run_task
 from sparkawait.spark.placement import check_arguments
 from sparkawait.spark.shipment import Shipment

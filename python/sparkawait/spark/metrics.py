@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operator's metrics of all tasks, collected on the driver of a classic session.
+"""The metrics of Spark's tasks, collected on the driver of a classic session.
 
-`Metrics` is made on the driver; the executors only add to the accumulator that it sends along.
+`SumsOfSpark` is made on the driver; the executors only add to the accumulator that it sends along.
 Spark throws away what a failed task has added; so its error says it, and the driver reads the
 errors.
 """
@@ -12,33 +12,17 @@ import json
 import logging
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from pyspark.accumulators import Accumulator, AccumulatorParam
+from pyspark.sql import SparkSession
 
-from sparkawait._worker.metrics import merge
+from sparkawait._worker.metrics import TaskMetrics, merge
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-__all__ = [
-    "Metrics",
-    "TaskMetrics",
-    "accumulator_of",
-    "is_connect",
-    "merge",
-    "of_one_task",
-    "text_of_failed_task",
-]
+__all__ = ["Accumulator", "SparkSession", "SumsOfSpark", "is_connect", "text_of_failed_task"]
 
 _logger = logging.getLogger("sparkawait")
-
-TaskMetrics = dict[str, Any]
-"""What a task reports, see `sparkawait._worker.metrics`."""
-
-_GAUGES = ("in_flight", "in_flight_limit", "queue_size", "oldest_age", "active_channels")
-"""Describe one moment of one task, and mean nothing when added."""
 
 _OF_ROWS = ("channels", "other_channels")
 """Named by what is in the rows, which is nothing for an error."""
@@ -49,37 +33,17 @@ _EVENTS_SECONDS = 10
 """How long a snapshot waits for Spark to note the tasks that have ended."""
 
 
-class Metrics:
-    """Adds up the metrics of every task that got this object as its option ``metrics=``.
-
-    The sums are those of tasks that succeeded, each once. What Spark runs again is counted apart:
-
-    | | in the sums | under ``"failed_tasks"`` |
-    |---|---|---|
-    | a task that succeeds at once | yes | no |
-    | one that fails and is run again | the last run | every run before |
-    | a stage that is run again, because its output was lost | both runs | no |
-    | a copy of a task, which Spark kills because the other one was faster | no | no |
-    | a call before the one that fails, without ``chain=True`` in the same Spark task | no | no |
-
-    Metrics of failed tasks, except those of channels, are read from the errors that Spark keeps:
-    those of the last ``spark.ui.retainedTasks`` tasks and ``spark.ui.retainedStages`` stages.
-
-    Args:
-        spark: A classic session.
+class SumsOfSpark:
+    """The sums over the tasks of a session.
 
     Attributes:
         accumulator: What the tasks add to.
 
-    Raises:
-        ConfigurationError: On Spark Connect, which has no accumulators; the metrics of each task
-            are in the executors' logs with ``spark.executorEnv.SPARKAWAIT_LOG=INFO``, failed
-            tasks included. If `spark` is not a session.
+    Args:
+        spark: A classic session.
 
-    Examples:
-        >>> metrics = Metrics(spark)  # doctest: +SKIP
-        >>> ordered_wait(df, lookup, metrics=metrics).count()  # doctest: +SKIP
-        >>> metrics.snapshot()["attempts"]  # doctest: +SKIP
+    Raises:
+        ConfigurationError: If it is one of Spark Connect, or not a session.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -96,19 +60,15 @@ class Metrics:
             empty, _TaskMetricsParam()
         )
 
-    def snapshot(self) -> TaskMetrics:
-        """Returns the sums over all tasks that have succeeded, and their number as ``tasks``.
-
-        Under ``failed_tasks`` there are those of tasks that have failed.
-        """
-        sums = {"tasks": 0, **merge({}, self.accumulator.value)}
-        return {**sums, "failed_tasks": self._of_failed_tasks()}
+    def read(self) -> tuple[TaskMetrics, TaskMetrics]:
+        """Returns the sums over all tasks that have not failed, and over those that have."""
+        return self.accumulator.value, self._of_failed_tasks()
 
     def _of_failed_tasks(self) -> TaskMetrics:
         # The thin client of Spark Connect has no Py4J, and no metrics either.
         from py4j.protocol import Py4JError
 
-        sums: TaskMetrics = {"tasks": 0}
+        sums: TaskMetrics = {}
         try:
             for error in _errors_of_tasks(self._spark):
                 for identifier, metrics in _IN_ERROR.findall(error):
@@ -121,7 +81,7 @@ class Metrics:
 
 def text_of_failed_task(accumulator: Accumulator[TaskMetrics], metrics: Mapping[str, Any]) -> str:
     """Returns what the error of a task says of its metrics."""
-    told = {name: of for name, of in of_one_task(metrics).items() if name not in _OF_ROWS}
+    told = {name: of for name, of in metrics.items() if name not in _OF_ROWS}
     return f"[sparkawait.metrics {accumulator.aid} {json.dumps(told)}]"
 
 
@@ -162,29 +122,6 @@ class _TaskMetricsParam(AccumulatorParam[TaskMetrics]):
 
     def addInPlace(self, value1: TaskMetrics, value2: TaskMetrics) -> TaskMetrics:  # noqa: N802
         return merge(value1, value2)
-
-
-def accumulator_of(metrics: object) -> Accumulator[TaskMetrics] | None:
-    """Returns what tasks add their metrics to, for the option ``metrics=``.
-
-    Raises:
-        ConfigurationError: If `metrics` is something else.
-    """
-    if metrics is None:
-        return None
-    if not isinstance(metrics, Metrics):
-        msg = f"`metrics` must be a sparkawait.Metrics, got `{type(metrics).__name__}`"
-        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
-    return metrics.accumulator
-
-
-def of_one_task(metrics: Mapping[str, Any]) -> TaskMetrics:
-    """Returns what one task adds to the sums."""
-    return {"tasks": 1, **_counts(metrics)}
-
-
-def _counts(metrics: Mapping[str, Any]) -> TaskMetrics:
-    return {name: metrics[name] for name in metrics if name not in _GAUGES}
 
 
 def is_connect(thing: object) -> bool:

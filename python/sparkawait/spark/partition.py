@@ -20,11 +20,11 @@ from pyspark import TaskContext
 
 import sparkawait.arrow
 from sparkawait._plan.chain import Chain
-from sparkawait._worker.metrics import metrics_of_call
+from sparkawait._worker.metrics import TaskMetrics, by_call, by_operator
 from sparkawait._worker.remarks import write_to_standard_error
 from sparkawait.exceptions import AsyncIOError, ResultError
 from sparkawait.spark.connection import Connection
-from sparkawait.spark.metrics import TaskMetrics, of_one_task, text_of_failed_task
+from sparkawait.spark.metrics import text_of_failed_task
 from sparkawait.spark.shipment import Shipment
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def run_task(
     finally:
         for accumulator, counts in _metrics(chain, totals, accumulators):
             accumulator.add(counts)
-        for name, counts in _by_operator(chain, totals):
+        for name, counts in by_operator(chain, totals):
             # Channels are named by what is in the rows, which is nothing for a log.
             logged = json.dumps({key: counts[key] for key in counts if key != "channels"})
             _logger.info("%s, %s, %s: %s", name, _place(context), ended, logged)
@@ -168,28 +168,15 @@ def _place(context: TaskContext | None) -> str:
     return f"stage {stage}, partition {partition}, attempt {context.attemptNumber()}"
 
 
-def _by_operator(chain: Chain, totals: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """Returns what each operator has counted, by the name of its function."""
-    names = [plan.function_name for plan in chain.operators]
-    if len(names) == 1:
-        return [(names[0], totals)]
-    operators = totals.get("operators", {})
-    return [(name, operators.get(name, {})) for name in names]
-
-
 def _metrics(
     chain: Chain,
     totals: Mapping[str, Any],
     accumulators: Sequence[Accumulator[TaskMetrics] | None],
 ) -> Iterator[tuple[Accumulator[TaskMetrics], TaskMetrics]]:
     """Yields each accumulator with what to add."""
-    counted = dict(_by_operator(chain, totals))
-    for plan, accumulator in zip(chain.plans, accumulators, strict=True):
-        own = {it.function_name: counted[it.function_name] for it in plan.operators}
+    for accumulator, counts in zip(accumulators, by_call(chain, totals), strict=True):
         if accumulator is not None:
-            each = {name: of_one_task(counts) for name, counts in own.items()}
-            shown = {"operators": each} if len(counted) > 1 else {}
-            yield accumulator, {**of_one_task(metrics_of_call(list(own.values()))), **shown}
+            yield accumulator, counts
 
 
 def keep_cause(error: AsyncIOError) -> None:

@@ -39,9 +39,10 @@ from sparkawait.capture import kept_of
 from sparkawait.exceptions import ErrorKind
 from sparkawait.function_with_options import FunctionWithOptions
 from sparkawait.functions import AsyncFunction, AsyncFunctionLike
+from sparkawait.metrics import Metrics
 from sparkawait.native_function import NativeFunction
 from sparkawait.spark.carry import step_of
-from sparkawait.spark.metrics import Metrics, is_connect
+from sparkawait.spark.metrics import is_connect
 from sparkawait.spark.partition import PartitionTask, renamed
 from sparkawait.spark.schemas import times_of, to_arrow
 from sparkawait.spark.shipment import Shipment

@@ -18,9 +18,9 @@ from sparkawait.cache import Cache
 from sparkawait.capture import OnError
 from sparkawait.channels import Channels
 from sparkawait.functions import AsyncFunctionLike, AsyncFunctionsLike
+from sparkawait.metrics import Metrics
 from sparkawait.rate_limit import RateLimits
 from sparkawait.retry import AsyncRetryStrategy
-from sparkawait.spark.metrics import Metrics
 from sparkawait.spark.udf import AsyncUserDefinedFunction
 from sparkawait.types import Output, ReturnsLike, Row, SchemaLike
 from sparkawait.wait_options import WaitOptions
@@ -74,7 +74,7 @@ def ordered_wait(
             be untouched. One thread drives both operators, and rows pass from one to the other
             without Spark. The query then contains no `df`: if that was persisted, it is computed
             once more.
-        metrics: Collects the metrics of all tasks; classic sessions only.
+        metrics: Collects the metrics of all tasks, `sparkawait.Metrics` of a classic session.
         options: A set of options; those that are given by themselves win over it.
         schema: The columns that the function returns, unless it declares them: a DDL string, a
             `StructType` or a `pyarrow.Schema`. Default: the function's.
@@ -190,7 +190,7 @@ def unordered_wait(
         df: A batch or streaming DataFrame, of a classic session or of Spark Connect.
         function: What is called for every row, as in `ordered_wait`.
         chain: Whether this call joins the Python worker of the call that returned `df`.
-        metrics: Collects the metrics of all tasks; classic sessions only.
+        metrics: Collects the metrics of all tasks, `sparkawait.Metrics` of a classic session.
         options: A set of options; those that are given by themselves win over it.
         schema: The columns that the function returns, unless it declares them: a DDL string, a
             `StructType` or a `pyarrow.Schema`. Default: the function's.
@@ -302,7 +302,7 @@ def key_ordered_wait(
         function: What is called for every row, as in `ordered_wait`.
         key: What makes up the key: a column, an expression, or several.
         chain: Whether this call joins the Python worker of the call that returned `df`.
-        metrics: Collects the metrics of all tasks; classic sessions only.
+        metrics: Collects the metrics of all tasks, `sparkawait.Metrics` of a classic session.
         options: A set of options; those that are given by themselves win over it.
         schema: The columns that the function returns, unless it declares them: a DDL string, a
             `StructType` or a `pyarrow.Schema`. Default: the function's.
@@ -479,7 +479,7 @@ def async_udf(
             ``LongType()``) or columns (``"name string, tier int"``, a ``StructType``).
         columns: Names of the arguments in the row that a function of rows gets. Without it they
             are called as their columns; in SQL, pass one ``named_struct`` then.
-        metrics: Collects the metrics of all tasks; classic sessions only.
+        metrics: Collects the metrics of all tasks, `sparkawait.Metrics` of a classic session.
         options: A set of options; those that are given by themselves win over it.
         schema: The columns that the function returns, unless it declares them: a DDL string, a
             `StructType` or a `pyarrow.Schema`. Default: the function's.

@@ -27,11 +27,12 @@ from pyspark.sql.types import (
 from sparkawait._emission import CarryOver
 from sparkawait._plan.chain import Chain
 from sparkawait._plan.checks import refuse
+from sparkawait._worker.metrics import TaskMetrics, of_one_task
 from sparkawait._worker.remarks import write_to_standard_error
 from sparkawait._worker.step import Columns, Shard, StepEnd, run_step
 from sparkawait.exceptions import AsyncIOError, ConfigurationError, ErrorKind
 from sparkawait.spark.connection import Connection
-from sparkawait.spark.metrics import is_connect, of_one_task
+from sparkawait.spark.metrics import is_connect
 from sparkawait.spark.partition import keep_cause
 from sparkawait.spark.shipment import Shipment
 
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from pyspark.accumulators import Accumulator
     from pyspark.sql import SparkSession
-
-    from sparkawait.spark.metrics import TaskMetrics
 
 
 # -- over how many shards the rows of a stream are spread: as many as a shuffle of it has

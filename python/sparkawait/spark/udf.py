@@ -28,10 +28,10 @@ from sparkawait.capture import kept_of
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.function_with_options import FunctionWithOptions
 from sparkawait.functions import AsyncFunction, AsyncFunctionLike
+from sparkawait.metrics import Metrics, accumulator_of
 from sparkawait.native_function import NativeFunction
 from sparkawait.spark.columns import Arguments, ColumnPlan, ColumnTask, dropping_misses
 from sparkawait.spark.expressions import HiddenArguments
-from sparkawait.spark.metrics import Metrics, accumulator_of
 from sparkawait.spark.placement import placed
 from sparkawait.spark.schemas import bare, casts, conform, result_fields
 from sparkawait.spark.shipping import require_packages, run_drivers_python
@@ -111,7 +111,7 @@ def async_udf(
             ``LongType()``) or columns (``"name string, tier int"``, a ``StructType``).
         columns: Names of the arguments in the row that a function of rows gets. Without it they
             are called as their columns; in SQL, pass one ``named_struct`` then.
-        metrics: Collects the metrics of all tasks; classic sessions only.
+        metrics: Collects the metrics of all tasks, `sparkawait.Metrics` of a classic session.
         options: A set of options; those that are given by themselves win over it.
         **given: The options, see `sparkawait.WaitOptions`.
 

@@ -21,9 +21,9 @@ from sparkawait._plan.plan import Mode
 from sparkawait._quantities import ColumnsLike
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunctionsLike
+from sparkawait.metrics import Metrics, accumulator_of
 from sparkawait.spark.carry import CarryPlan, Made, check_carry_over, check_same, remember, step_of
 from sparkawait.spark.expressions import HiddenColumns, check_keys
-from sparkawait.spark.metrics import Metrics, accumulator_of
 from sparkawait.spark.partition import PartitionTask
 from sparkawait.spark.placement import check_columns, placed
 from sparkawait.spark.schemas import (
@@ -72,7 +72,7 @@ def ordered_wait(
             be untouched. One thread drives both operators, and rows pass from one to the other
             without Spark. The query then contains no `df`: if that was persisted, it is computed
             once more.
-        metrics: Collects the metrics of all tasks; classic sessions only.
+        metrics: Collects the metrics of all tasks, `sparkawait.Metrics` of a classic session.
         options: A set of options; those that are given by themselves win over it.
         **given: The options, see `sparkawait.WaitOptions`.
 
@@ -105,7 +105,7 @@ def unordered_wait(
         df: A batch or streaming DataFrame, of a classic session or of Spark Connect.
         function: What is called for every row, as in `ordered_wait`.
         chain: Whether this call joins the Python worker of the call that returned `df`.
-        metrics: Collects the metrics of all tasks; classic sessions only.
+        metrics: Collects the metrics of all tasks, `sparkawait.Metrics` of a classic session.
         options: A set of options; those that are given by themselves win over it.
         **given: The options, see `sparkawait.WaitOptions`.
     """
@@ -134,7 +134,7 @@ def key_ordered_wait(
         function: What is called for every row, as in `ordered_wait`.
         key: What makes up the key: a column, an expression, or several.
         chain: Whether this call joins the Python worker of the call that returned `df`.
-        metrics: Collects the metrics of all tasks; classic sessions only.
+        metrics: Collects the metrics of all tasks, `sparkawait.Metrics` of a classic session.
         options: A set of options; those that are given by themselves win over it.
         **given: The options, see `sparkawait.WaitOptions`.
     """

@@ -26,7 +26,7 @@ from sparkawait._plan.checks import integer, refuse, text
 from sparkawait._quantities import columns, named
 from sparkawait.exceptions import ErrorKind
 from sparkawait.functions import AsyncFunctionsLike
-from sparkawait.spark.metrics import Metrics
+from sparkawait.metrics import Metrics
 from sparkawait.spark.wait import unordered_wait
 from sparkawait.wait_options import WaitArguments, WaitOptions
 

@@ -4,11 +4,11 @@
 A server on the loopback interface that answers after 5 ms, from a bucket of 2 000 tokens a second,
 and says ``Retry-After: 1`` where it has none. No Spark; `sa.http` with 100 calls at a time, which
 would be 20 000 requests a second, and retries. Compared are a task that knows nothing, one with
-``RateLimit("2000/s")`` and one with ``adaptive_rate=True``.
+``RateLimit("2000/s")`` and one with ``rate_limit="adaptive"``.
 
 Counted is what the server sees from second 2 on: the bucket is full at first. Goals: with
 `RateLimit` at least 0.99 of the limit is answered, and at most 1 % of the requests are refused;
-with `adaptive_rate` at most 5 % are.
+with `"adaptive"` at most 5 % are.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RETRY = sa.retry.exponential_backoff(1_000, "50ms", "1s")
 VARIANTS: dict[str, dict[str, Any]] = {
     "nothing known": {},
     "RateLimit": {"rate_limit": sa.RateLimit(f"{LIMIT}/s")},
-    "adaptive_rate": {"adaptive_rate": True},
+    "adaptive": {"rate_limit": "adaptive"},
 }
 
 
@@ -69,7 +69,7 @@ def figures(settings: Settings) -> list[Figure]:
     seconds = 3.0 if settings.quick else 15.0
     samples = {name: [run(seconds, **given)] for name, given in VARIANTS.items()}
     used = {"RateLimit": 0.99}
-    most = {"RateLimit": 1.0, "adaptive_rate": 5.0}
+    most = {"RateLimit": 1.0, "adaptive": 5.0}
     found: list[Figure] = []
     for name, seen in samples.items():
         rates = [rate for rate, _ in seen]

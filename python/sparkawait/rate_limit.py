@@ -23,6 +23,7 @@ __all__ = [
     "RATE_LIMIT",
     "Cost",
     "Counts",
+    "Limits",
     "Per",
     "RateLimit",
     "RateLimits",
@@ -252,25 +253,48 @@ class RateLimit:
 
 
 RateLimits: TypeAlias = RateLimit | str | Sequence[RateLimit | str]
-"""One limit, or several that all hold; a text is the rate of one."""
+"""One limit, or several that all hold. A text is the rate of one, or ``"adaptive"``: the rate that
+the service bears, found from what it refuses."""
 
 
-_RULE = "a sparkawait.RateLimit, a text such as '100/s' for its `rate`, or a list of them"
+@dataclass(frozen=True)
+class Limits:
+    """What ``rate_limit=`` comes to, for one call.
+
+    Attributes:
+        known: The limits whose rate was given.
+        is_adaptive: Whether the rate of each channel also follows what its destination refuses.
+    """
+
+    known: tuple[RateLimit, ...] = ()
+    is_adaptive: bool = False
+
+
+_ADAPTIVE = "adaptive"
+_RULE = (
+    "a sparkawait.RateLimit, a text such as '100/s' for its `rate`, 'adaptive', or a list of them"
+)
 _the_limit = ObjectOf(RateLimit, _RULE, ErrorKind.RATE_LIMIT_INVALID, {str: RateLimit})
 
 
-def checked_limits(value: object, name: str) -> tuple[RateLimit, ...]:
-    """Returns what was given as a tuple.
+def checked_limits(value: object, name: str) -> Limits:
+    """Returns what was given in one form.
 
     Raises:
         ConfigurationError: If it is neither a limit nor a list of some that can be told apart.
     """
     if value is None:
-        return ()
+        return Limits()
     several = cast("Sequence[object]", value if isinstance(value, (list, tuple)) else [value])
-    limits = [_the_limit(limit, name) for limit in several]
+    rates = [it for it in several if not _is_adaptive(it)]
+    words = len(several) - len(rates)
+    if words > 1:
+        _refuse(
+            f"`{name}` has 'adaptive' {words} times; each channel finds one rate, so give it once"
+        )
+    limits = [_the_limit(limit, name) for limit in rates]
     checked = tuple(limit for limit in limits if limit is not None)
-    if not checked or len(checked) < len(limits):
+    if not several or len(checked) < len(limits):
         _refuse(f"`{name}` must be {_RULE}, got {shown(several)}")
     if len(checked) > MAX_LIMITS:
         _refuse(f"`{name}` must not have more than {MAX_LIMITS} limits, got {len(checked)}")
@@ -278,11 +302,21 @@ def checked_limits(value: object, name: str) -> tuple[RateLimit, ...]:
     for label in labels:
         if labels.count(label) > 1:
             _refuse(f"`{name}` has two limits called {shown(label)}; give one another `name`")
-    return checked
+    return Limits(checked, is_adaptive=words == 1)
+
+
+def _is_adaptive(value: object) -> bool:
+    return isinstance(value, str) and value == _ADAPTIVE
 
 
 def _parse_rate(rate: object) -> tuple[int, int]:
     """Returns permits, and the nanoseconds in which they come."""
+    if isinstance(rate, str) and rate.strip().lower() == _ADAPTIVE:
+        _refuse(
+            f"`rate` of RateLimit is not a rate: {shown(rate)}; 'adaptive' stands by itself, as in"
+            " rate_limit='adaptive' or rate_limit=['97/s', 'adaptive'], and has no `burst`, `cost`"
+            " or `scope`: each task, or each channel of it, finds its own rate"
+        )
     example = "write permits per time, as in '100/s' or '10/min'"
     match = _RATE.fullmatch(rate) if isinstance(rate, str) else None
     if match is None:
@@ -337,6 +371,9 @@ RATE_LIMIT = Option(
     None,
     checked_limits,
     'calls, or what they cost, per time: `"100/s"`, `sa.RateLimit("100/s", burst=, cost=,'
-    " scope=, per_channel=, name=, result_cost=, counts=, per=)`, or a list of them",
+    " scope=, per_channel=, name=, result_cost=, counts=, per=)`, or a list of them. With"
+    ' `"adaptive"`, alone or in the list, the calls per time of each channel follow what its'
+    " destination refuses: a 429, a 503, or a raised `sa.RetryAfter`. Without `channel` the task"
+    " has one rate",
     type="RateLimits | None",
 )

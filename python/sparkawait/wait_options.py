@@ -154,14 +154,6 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
     )
     channels = CHANNELS
     rate_limit = RATE_LIMIT
-    adaptive_rate = Option(
-        False,  # noqa: FBT003 - the default
-        boolean,
-        "whether the calls per time of each channel follow what its destination refuses: a"
-        " 429, a 503, or a raised `sa.RetryAfter`. Without `channel` the task has one rate",
-        type="bool",
-        is_rare=True,
-    )
     circuit_breaker = CIRCUIT_BREAKER
     watermark = WATERMARK
     output_batches = OUTPUT_BATCHES

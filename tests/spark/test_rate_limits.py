@@ -139,7 +139,7 @@ def test_workers_keep_circuit_breakers_budgets_and_rates(spark):
         see_at_last,
         retry=sa.retry.fixed_delay(100, "1ms", budget=sa.RetryBudget(ratio=0.5)),
         circuit_breaker=sa.CircuitBreaker(initial="20ms", maximum="50ms"),
-        adaptive_rate=True,
+        rate_limit=["90009/s", "adaptive"],
         channel=F.col("id") % 2,
     )
     assert sorted(row.seen for row in out.collect()) == list(range(60))

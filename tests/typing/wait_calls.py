@@ -104,7 +104,7 @@ def accepted(df: DataFrame, batch: pa.RecordBatch) -> None:
     )
     sa.unordered_wait(df, declared, retry=3, hedge=True, cache="10min", channels=3)
     sa.unordered_wait(df, declared, retry=sa.retry.exponential_backoff(), hedge="p95", cache=True)
-    sa.unordered_wait(df, declared, rate_limit="100/s", adaptive_rate=True, carry_over=True)
+    sa.unordered_wait(df, declared, rate_limit=["100/s", "adaptive"], carry_over=True)
     sa.unordered_wait(df, declared, rate_limit=["100/s", sa.RateLimit("9/min", cost="tokens")])
     breaker = sa.CircuitBreaker(after_failures=7, initial="2s", maximum="1 min", when_open="fail")
     sa.unordered_wait(df, declared, circuit_breaker=breaker, carry_over=sa.CarryOver())
@@ -135,7 +135,7 @@ def refused(df: DataFrame, batch: pa.RecordBatch) -> None:
     sa.unordered_wait(df, declared, retry="3")  # pyright: ignore[reportArgumentType]
     sa.unordered_wait(df, declared, hedge=0.3)  # pyright: ignore[reportArgumentType]
     sa.unordered_wait(df, declared, circuit_breaker=5.5)  # pyright: ignore[reportArgumentType]
-    sa.unordered_wait(df, declared, adaptive_rate=None)  # pyright: ignore[reportArgumentType]
+    sa.unordered_wait(df, declared, adaptive_rate=True)  # pyright: ignore[reportCallIssue]
     sa.unordered_wait(df, declared, rate_limit=[5])  # pyright: ignore[reportArgumentType]
     sa.async_function("name string", batch="64")  # pyright: ignore[reportArgumentType]
     sa.unordered_wait(df, declared, channel=5)  # pyright: ignore[reportArgumentType]

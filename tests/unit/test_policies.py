@@ -239,7 +239,8 @@ def test_rows_wait_for_a_destination_that_comes_back():
     assert len(calls) == 57
 
 
-def test_a_rate_is_found_where_a_service_refuses():
+@pytest.mark.parametrize("rate_limit", ["adaptive", ["90009/s", "adaptive"]])
+def test_a_rate_is_found_where_a_service_refuses(rate_limit):
     now, window, refused, calls = 0.0, [], [], []
 
     @async_function("y int")
@@ -256,8 +257,8 @@ def test_a_rate_is_found_where_a_service_refuses():
             raise BusyError
         return {"y": row["x"]}
 
-    options = {"retry": AGAIN, "max_concurrency": 10}
-    out = arrow.ordered_wait([batch(300)], bears_ten_in_50_ms, adaptive_rate=True, **options)
+    options = {"retry": AGAIN, "max_concurrency": 10, "rate_limit": rate_limit}
+    out = arrow.ordered_wait([batch(300)], bears_ten_in_50_ms, **options)
     assert values(out) == [*range(300)]
     # Without it, nearly all are refused many times over.
     assert 0 < len(refused) < 150

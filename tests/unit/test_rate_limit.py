@@ -69,6 +69,8 @@ def test_a_rate_is_permits_per_time_and_the_burst_is_a_seconds_worth(rate, permi
         ({"rate": "5/s", "scope": "galaxy"}, "must be 'task', 'host' or 'job', got 'galaxy'"),
         ({"rate": "5/s", "per_channel": 1}, "`per_channel` of RateLimit must be a bool"),
         ({"rate": "5/s", "name": ""}, "`name` of RateLimit must be a name"),
+        ({"rate": "adaptive"}, "'adaptive' stands by itself, as in rate_limit='adaptive' or"),
+        ({"rate": "adaptive", "scope": "job"}, "and has no `burst`, `cost` or `scope`"),
     ],
 )
 def test_a_wrong_limit_is_refused(arguments, message):
@@ -91,6 +93,11 @@ def test_a_wrong_limit_is_refused(arguments, message):
         (["1/s", RateLimit("1/s")], "two limits called '1/s'"),
         ([RateLimit("1/s")] * 2, "two limits called '1/s'"),
         ([RateLimit(f"{it}/s") for it in range(1, 6)], "not have more than 4 limits, got 5"),
+        (["adaptive", "97/s", "adaptive"], "has 'adaptive' 2 times; each channel finds one rate"),
+        (["adaptive", None], "'adaptive', or a list of them, got ['adaptive', None]"),
+        ("Adaptive", "not a rate: 'Adaptive'; 'adaptive' stands by itself, as in rate_limit='ad"),
+        (["adaptive", *[f"{it}/s" for it in range(1, 6)]], "more than 4 limits, got 5"),
+        (sa.Adaptive(1, 7), "must be a sparkawait.RateLimit, a text"),
     ],
 )
 def test_a_wrong_list_of_limits_is_refused(limits, message):

@@ -9,6 +9,7 @@ import pytest
 import sparkawait as sa
 from sparkawait import ConfigurationError, ErrorKind, WaitOptions, arrow, http, postgres, redis
 from sparkawait._plan.options import resolve_unpickled
+from sparkawait.rate_limit import Limits
 from sparkawait.retry import ONLY_REFUSED, exponential_backoff
 from sparkawait.testing import OperatorTestHarness
 
@@ -106,9 +107,14 @@ def test_retries_have_defaults():
     assert delays == [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]
 
 
-def test_a_rate_that_follows_refusals_is_on_or_off():
-    assert WaitOptions().adaptive_rate is False
-    assert WaitOptions(adaptive_rate=True).adaptive_rate is True
+def test_a_rate_that_follows_refusals_is_one_of_the_limits():
+    assert not WaitOptions().rate_limit.is_adaptive
+    assert not WaitOptions(rate_limit="97/s").rate_limit.is_adaptive
+    for alone in ("adaptive", ["adaptive"], ("adaptive",)):
+        assert WaitOptions(rate_limit=alone).rate_limit == Limits(is_adaptive=True)
+    known = sa.RateLimit("97/s", burst=13), sa.RateLimit("7/min", name="adaptive")
+    for several in (["adaptive", *known], [known[0], "adaptive", known[1]]):
+        assert WaitOptions(rate_limit=several).rate_limit == Limits(known, is_adaptive=True)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +124,12 @@ def test_a_rate_that_follows_refusals_is_on_or_off():
         ("retry", -1, "retry-invalid", "`max_retries` must be between 1 and 2147483647, got -1"),
         ("retry", 2**31, "retry-invalid", "`max_retries` must be between 1 and 2147483647"),
         ("retry", 1.5, "retry-invalid", "`retry` must be made by sparkawait.retry, a number"),
-        ("rate_limit", True, "rate-limit-invalid", "'100/s' for its `rate`, or a list of them"),
+        (
+            "rate_limit",
+            True,
+            "rate-limit-invalid",
+            "'100/s' for its `rate`, 'adaptive', or a list of them",
+        ),
         (
             "cache",
             "soon",
@@ -132,7 +143,6 @@ def test_a_rate_that_follows_refusals_is_on_or_off():
         ("circuit_breaker", 5, "rate-limit-invalid", "sparkawait.CircuitBreaker or True, got 5"),
         ("channels", True, "channels-invalid", "or an int for its `count`, got True"),
         ("channels", 0, "channels-invalid", "`count` of Channels must be at least 1, got 0"),
-        ("adaptive_rate", None, "option-invalid", "`adaptive_rate` must be a bool, got None"),
     ],
 )
 def test_a_wrong_short_form_is_refused_with_its_option_its_value_and_its_rule(

@@ -35,7 +35,6 @@ class FunctionArguments(TypedDict, total=False):
     channel: ColumnsLike | None
     channels: Channels | int | None
     rate_limit: RateLimits | None
-    adaptive_rate: bool
     circuit_breaker: CircuitBreaker | bool | None
 
 

@@ -120,13 +120,13 @@ def policy_arguments(
     breaker = options.circuit_breaker
     calls = options.max_concurrency
     adaptive = calls if isinstance(calls, Adaptive) else None
-    if not (limits or breaker or adaptive or options.adaptive_rate):
+    if not (limits or breaker or adaptive or options.rate_limit.is_adaptive):
         return None
     requests = None
     if batch is not None:
         limits = [
             it._replace(per_request=limit.per == "request")
-            for limit, it in zip(options.rate_limit, limits, strict=True)
+            for limit, it in zip(options.rate_limit.known, limits, strict=True)
         ]
         if any(it.per_request for it in limits):
             requests = rows_per_call, batch.linger_seconds
@@ -135,7 +135,7 @@ def policy_arguments(
         "requests": requests,
         "application": application,
         "adaptive_limit": None if adaptive is None else adaptive.resolve(rows_per_call),
-        "is_rate_adaptive": options.adaptive_rate,
+        "is_rate_adaptive": options.rate_limit.is_adaptive,
         "pause": None if breaker is None else breaker.resolve(),
         "seed": int.from_bytes(os.urandom(8), "little"),  # of probes, which are spread
     }

@@ -146,7 +146,7 @@ def resolve_unpickled(
     if checked.carry_over is not None:
         check_no_rules(plan, "carry_over", "give the columns as a text, and check what comes out")
     _check_on_timeout(plan)
-    for limit in checked.rate_limit:
+    for limit in checked.rate_limit.known:
         plan.result_cost(limit)
     if input_schema is not None:
         plan.check_input(input_schema)
@@ -195,7 +195,7 @@ def _check_named(options: WaitOptions) -> None:
     """Checks that no column is left to be computed."""
     if options.cache is not None:
         named(options.cache.columns, "key", ErrorKind.CACHE_INVALID)
-    for limit in options.rate_limit:
+    for limit in options.rate_limit.known:
         if is_expression(limit.cost):
             named([limit.cost], "cost", ErrorKind.RATE_LIMIT_INVALID)
     if options.watermark is not None:

@@ -266,7 +266,7 @@ class Plan:
         self.check_names(rows.names)
 
     def _check_costs(self, input_schema: pa.Schema) -> None:
-        for limit in self.options.rate_limit:
+        for limit in self.options.rate_limit.known:
             if isinstance(limit.cost, str):
                 require_column(input_schema, limit.cost, "cost")
                 require_number(input_schema.field(limit.cost), "cost")
@@ -393,7 +393,7 @@ class Plan:
 
     def _policy_arguments(self) -> dict[str, Any] | None:
         place = self.function_name, self.application, self.cores, self.executor_cores
-        terms = ((it, it.terms(*place)) for it in self.options.rate_limit)
+        terms = ((it, it.terms(*place)) for it in self.options.rate_limit.known)
         limits = [known._replace(result_cost=self.result_cost(it)) for it, known in terms]
         rows = self.rows_per_call
         return policy_arguments(self.options, limits, self.application, self.batch, rows)

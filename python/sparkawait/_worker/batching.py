@@ -56,7 +56,7 @@ class BatchRunner(Runner):
         self.splits = batch.split_on_error
         self.reads_results = plan.reads_results
         self.port = port
-        self.counts_requests = any(it.per == "request" for it in plan.options.rate_limit)
+        self.counts_requests = any(it.per == "request" for it in plan.options.rate_limit.known)
         self._max_calls = plan.max_concurrency
         self._max_calls_of_line = _max_calls_of_channel(plan)
         self._has_channels = plan.credits is not None

@@ -50,7 +50,7 @@ class Replies:
         """Finished rows, in order of completion; always the same list."""
         self.results: list[object] = []
         """What the function returned for each of `rows`; always the same list."""
-        self.remarks = Remarks(plan.options.rate_limit)
+        self.remarks = Remarks(plan.options.rate_limit.known)
         self._port = port
         self._loop = loop
         self._retry = plan.options.retry

@@ -114,7 +114,7 @@ class Runner(ABC):
         self._loop = loop
         self._function_context = context
         self._replies = Replies(plan, port, loop)
-        if plan.options.rate_limit:
+        if plan.options.rate_limit.known:
             remarks = self._replies.remarks
             context.on_settle, context.on_limits = remarks.settle, remarks.read_limits
         self.context = copy_context()

@@ -51,7 +51,6 @@ def ordered_wait(
     channel: ColumnsLike | None = None,
     channels: Channels | int | None = None,
     rate_limit: RateLimits | None = None,
-    adaptive_rate: bool = False,
     circuit_breaker: CircuitBreaker | bool | None = None,
     watermark: WatermarkStrategy | None = None,
     output_batches: OutputBatches | None = None,
@@ -118,9 +117,9 @@ def ordered_wait(
             for native functions that know their destinations.
         rate_limit: Calls, or what they cost, per time: `"100/s"`, `sa.RateLimit("100/s", burst=,
             cost=, scope=, per_channel=, name=, result_cost=, counts=, per=)`, or a list of them.
-        adaptive_rate: Whether the calls per time of each channel follow what its destination
-            refuses: a 429, a 503, or a raised `sa.RetryAfter`. Without `channel` the task has one
-            rate.
+            With `"adaptive"`, alone or in the list, the calls per time of each channel follow what
+            its destination refuses: a 429, a 503, or a raised `sa.RetryAfter`. Without `channel`
+            the task has one rate.
         circuit_breaker: Leaves a destination alone that fails all its calls, and probes it now and
             then; rows wait for up to `max_wait`. `True` means `sa.CircuitBreaker(after_failures=20,
             initial="1s", maximum="60s", when_open="wait")`.
@@ -176,7 +175,6 @@ def unordered_wait(
     channel: ColumnsLike | None = None,
     channels: Channels | int | None = None,
     rate_limit: RateLimits | None = None,
-    adaptive_rate: bool = False,
     circuit_breaker: CircuitBreaker | bool | None = None,
     watermark: WatermarkStrategy | None = None,
     output_batches: OutputBatches | None = None,
@@ -239,9 +237,9 @@ def unordered_wait(
             for native functions that know their destinations.
         rate_limit: Calls, or what they cost, per time: `"100/s"`, `sa.RateLimit("100/s", burst=,
             cost=, scope=, per_channel=, name=, result_cost=, counts=, per=)`, or a list of them.
-        adaptive_rate: Whether the calls per time of each channel follow what its destination
-            refuses: a 429, a 503, or a raised `sa.RetryAfter`. Without `channel` the task has one
-            rate.
+            With `"adaptive"`, alone or in the list, the calls per time of each channel follow what
+            its destination refuses: a 429, a 503, or a raised `sa.RetryAfter`. Without `channel`
+            the task has one rate.
         circuit_breaker: Leaves a destination alone that fails all its calls, and probes it now and
             then; rows wait for up to `max_wait`. `True` means `sa.CircuitBreaker(after_failures=20,
             initial="1s", maximum="60s", when_open="wait")`.
@@ -286,7 +284,6 @@ def key_ordered_wait(
     channel: ColumnsLike | None = None,
     channels: Channels | int | None = None,
     rate_limit: RateLimits | None = None,
-    adaptive_rate: bool = False,
     circuit_breaker: CircuitBreaker | bool | None = None,
     watermark: WatermarkStrategy | None = None,
     output_batches: OutputBatches | None = None,
@@ -350,9 +347,9 @@ def key_ordered_wait(
             for native functions that know their destinations.
         rate_limit: Calls, or what they cost, per time: `"100/s"`, `sa.RateLimit("100/s", burst=,
             cost=, scope=, per_channel=, name=, result_cost=, counts=, per=)`, or a list of them.
-        adaptive_rate: Whether the calls per time of each channel follow what its destination
-            refuses: a 429, a 503, or a raised `sa.RetryAfter`. Without `channel` the task has one
-            rate.
+            With `"adaptive"`, alone or in the list, the calls per time of each channel follow what
+            its destination refuses: a 429, a 503, or a raised `sa.RetryAfter`. Without `channel`
+            the task has one rate.
         circuit_breaker: Leaves a destination alone that fails all its calls, and probes it now and
             then; rows wait for up to `max_wait`. `True` means `sa.CircuitBreaker(after_failures=20,
             initial="1s", maximum="60s", when_open="wait")`.

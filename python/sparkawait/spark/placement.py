@@ -59,7 +59,7 @@ def placed(plan: Plan, spark: SparkSession | None, *, is_streaming: bool = False
         branches = (placed(it, spark, is_streaming=is_streaming) for it in plan.branches)
         return replace(plan, branches=tuple(branches))
     tell_of_threads(plan, lambda: _known_cores(spark))
-    scopes = {limit.scope for limit in plan.options.rate_limit}
+    scopes = {limit.scope for limit in plan.options.rate_limit.known}
     if None in scopes and spark is not None:
         _warn_of_tasks(plan, spark, is_streaming=is_streaming)
     if not scopes & {"host", "job"}:
@@ -86,7 +86,7 @@ def _warn_of_tasks(plan: Plan, spark: SparkSession, *, is_streaming: bool) -> No
     cores = _known_cores(spark)
     if cores == 1:
         return
-    for limit in plan.options.rate_limit:
+    for limit in plan.options.rate_limit.known:
         if limit.scope is None:
             together = "as many times that as tasks run at once"
             if cores is not None:

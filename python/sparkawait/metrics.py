@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from sparkawait._plan.checks import refuse
 from sparkawait._worker.metrics import SumsOfTasks, TaskMetrics, merge
+from sparkawait.exceptions import ErrorKind
 
 if TYPE_CHECKING:
-    from sparkawait.spark.metrics import Accumulator, SparkSession
+    from sparkawait.spark.metrics import Accumulator, SparkSession, SumsOfSpark
 
 __all__ = ["Metrics", "accumulator_of", "sums_of"]
 
@@ -69,12 +70,7 @@ class Metrics:
     def __init__(self, spark: SparkSession | None = None) -> None:
         """Has counted nothing yet; with a session, registers an accumulator."""
         self._of_process = SumsOfTasks()
-        if spark is None:
-            self._of_spark = None
-        else:
-            from sparkawait.spark.metrics import SumsOfSpark
-
-            self._of_spark = SumsOfSpark(spark)
+        self._of_spark = None if spark is None else _sums_of_session(spark)
 
     def snapshot(self) -> TaskMetrics:
         """Returns the sums over all tasks that have not failed, and their number as ``tasks``.
@@ -114,6 +110,20 @@ def accumulator_of(metrics: object) -> Accumulator[TaskMetrics] | None:
             " tasks run in others; give it the session: sparkawait.Metrics(spark)"
         )
     return sums.accumulator
+
+
+def _sums_of_session(spark: SparkSession) -> SumsOfSpark:
+    try:
+        from sparkawait.spark.metrics import SumsOfSpark
+    except ModuleNotFoundError as error:
+        if error.name != "pyspark":
+            raise
+        refuse(
+            f"`spark` must be a SparkSession, got `{type(spark).__name__}`, and PySpark is not"
+            " installed; leave it out to count in this process",
+            ErrorKind.INPUT_INVALID,
+        )
+    return SumsOfSpark(spark)
 
 
 def _checked(metrics: object) -> Metrics | None:

@@ -296,6 +296,7 @@ CALLS = {
         parameters(postgres.lookup),
     ),
     "WaitOptions": (sa.WaitOptions, [*OPTIONS, "unknown"]),
+    "Metrics": (sa.Metrics, parameters(sa.Metrics)),
     "Cache": (with_cache, parameters(sa.Cache)),
     "Channels": (with_channels, parameters(sa.Channels)),
     "Adaptive": (with_adaptive, parameters(sa.Adaptive)),

@@ -338,9 +338,19 @@ def test_a_session_must_be_one():
 
 
 def test_it_needs_no_spark():
-    program = "import sys; sys.modules['pyspark'] = None; import sparkawait as sa; "
-    program += "print(sa.Metrics().snapshot())"
+    program = """
+import sys
+sys.modules["pyspark"] = None
+import sparkawait as sa
+print(sa.Metrics().snapshot())
+try:
+    sa.Metrics(7)
+except sa.ConfigurationError as error:
+    print(error)
+"""
     result = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert result.stdout.strip() == str(NOTHING)
+    counts, refused = result.stdout.splitlines()[:2]
+    assert counts == str(NOTHING)
+    assert "must be a SparkSession, got `int`, and PySpark is not installed; leave" in refused

@@ -4,7 +4,8 @@
 A block opened by ```python run is executed: those of one document in order and as one program, all
 documents in one Spark session. One opened by ```python lookup is too, against servers that know the
 customers of `orders`. A block opened by ```python is an excerpt and has to be valid Python; so has
-one opened by ```python batch, which the tests of batched requests run.
+one opened by ```python batch or ```python client, which the tests of batched requests and those of
+clients of Arrow run.
 """
 
 import ast
@@ -43,7 +44,8 @@ def blocks(document: str, *infos: str) -> list[str]:
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_python_in_a_document_is_valid(document: str):
     batched = ("python batch embeddings", "python batch documents", "python batch scores")
-    for block in blocks(document, "python", "python run", "python lookup", *batched):
+    clients = [f"python client {name}" for name in ("duckdb", "adbc", "lance", "model")]
+    for block in blocks(document, "python", "python run", "python lookup", *batched, *clients):
         # An excerpt may await at its top level.
         compile(block, document, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 

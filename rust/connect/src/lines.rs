@@ -12,6 +12,11 @@ use sparkawait_core::Key;
 pub(crate) trait Rows: Default {
     /// Returns whether none wait.
     fn is_empty(&self) -> bool;
+
+    /// Returns whether there are enough for a request.
+    fn is_ready(&self) -> bool {
+        !self.is_empty()
+    }
 }
 
 impl<T> Rows for VecDeque<T> {
@@ -24,7 +29,7 @@ impl<T> Rows for VecDeque<T> {
 pub(crate) struct Lines<R> {
     /// Those that have rows or requests.
     channels: HashMap<Option<Key>, Line<R>>,
-    /// Those that have rows and may have another request, each once, in their turn.
+    /// Those that have enough rows and may have another request, each once, in their turn.
     ready: VecDeque<Option<Key>>,
     /// Requests of a channel.
     most: usize,
@@ -49,10 +54,19 @@ impl<R: Rows> Lines<R> {
         self.ready.len()
     }
 
-    /// Adds to the rows of a channel.
-    pub(crate) fn add(&mut self, channel: Option<Key>, add: impl FnOnce(&mut R)) {
-        add(&mut self.channels.entry(channel).or_default().rows);
-        self.make_ready(channel);
+    /// Changes the rows of a channel: there may be more of them, or enough for a request.
+    pub(crate) fn change<T>(
+        &mut self,
+        channel: Option<Key>,
+        change: impl FnOnce(&mut R) -> T,
+    ) -> T {
+        let line = self.channels.entry(channel).or_default();
+        let changed = change(&mut line.rows);
+        line.make_ready(channel, self.most, &mut self.ready);
+        if channel.is_some() && line.is_over() {
+            self.channels.remove(&channel);
+        }
+        changed
     }
 
     /// Removes the rows of a request from the line whose turn it is, by `take`, which is told how many
@@ -66,7 +80,7 @@ impl<R: Rows> Lines<R> {
         let taken = take(&mut line.rows, self.most - line.requests);
         line.requests += 1;
         line.is_ready = false;
-        self.make_ready(channel);
+        line.make_ready(channel, self.most, &mut self.ready);
         Some((channel, taken))
     }
 
@@ -74,20 +88,20 @@ impl<R: Rows> Lines<R> {
     pub(crate) fn ended(&mut self, channel: Option<Key>) {
         let Some(line) = self.channels.get_mut(&channel) else { return };
         line.requests -= 1;
-        if line.rows.is_empty() && line.requests == 0 && channel.is_some() {
+        if channel.is_some() && line.is_over() {
             self.channels.remove(&channel);
         } else {
-            self.make_ready(channel);
+            line.make_ready(channel, self.most, &mut self.ready);
         }
     }
 
-    /// Removes rows from all lines.
-    pub(crate) fn remove(&mut self, mut remove: impl FnMut(&mut R)) {
-        for line in self.channels.values_mut() {
-            remove(&mut line.rows);
-            line.is_ready &= !line.rows.is_empty();
+    /// Removes rows from all lines, by `remove`, which is told the channel of each.
+    pub(crate) fn remove(&mut self, mut remove: impl FnMut(Option<Key>, &mut R)) {
+        for (channel, line) in &mut self.channels {
+            remove(*channel, &mut line.rows);
+            line.is_ready &= line.rows.is_ready();
         }
-        self.channels.retain(|_, line| !line.rows.is_empty() || line.requests > 0);
+        self.channels.retain(|_, line| !line.is_over());
         self.ready.retain(|channel| self.channels.get(channel).is_some_and(|line| line.is_ready));
     }
 
@@ -96,12 +110,41 @@ impl<R: Rows> Lines<R> {
     pub(crate) fn of(&self, channel: Option<Key>) -> &R {
         &self.channels[&channel].rows
     }
+}
 
-    fn make_ready(&mut self, channel: Option<Key>) {
-        let Some(line) = self.channels.get_mut(&channel) else { return };
-        if !line.is_ready && !line.rows.is_empty() && line.requests < self.most {
-            line.is_ready = true;
-            self.ready.push_back(channel);
+impl<R: Rows> Line<R> {
+    fn is_over(&self) -> bool {
+        self.rows.is_empty() && self.requests == 0
+    }
+
+    fn make_ready(
+        &mut self,
+        channel: Option<Key>,
+        most: usize,
+        ready: &mut VecDeque<Option<Key>>,
+    ) {
+        if !self.is_ready && self.rows.is_ready() && self.requests < most {
+            self.is_ready = true;
+            ready.push_back(channel);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_channel_without_rows_and_requests_is_forgotten() {
+        let (mut lines, channel) = (Lines::<VecDeque<i32>>::new(2), Some(Key::new(7)));
+        lines.change(channel, |_| ());
+        assert_eq!((lines.channels.len(), lines.ready()), (0, 0));
+
+        lines.change(channel, |rows| rows.push_back(13));
+        let taken = lines.take(|rows, room| (rows.pop_front(), room));
+        assert_eq!(taken, Some((channel, (Some(13), 2))));
+        assert_eq!((lines.channels.len(), lines.ready()), (1, 0));
+        lines.ended(channel);
+        assert_eq!(lines.channels.len(), 0);
     }
 }

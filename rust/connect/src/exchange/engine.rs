@@ -159,7 +159,7 @@ impl<C: Client> Engine<C> {
             let mut key = Vec::new();
             if rows[call.batch as usize].write(call.row as usize, Escape::None, &mut key) {
                 let add = |line: &mut VecDeque<_>| line.push_back((call.attempt, key));
-                self.waiting.add(calls.channel(call), add);
+                self.waiting.change(calls.channel(call), add);
             } else {
                 nulls.push(call.attempt);
             }
@@ -214,7 +214,7 @@ impl<C: Client> Engine<C> {
     /// Forgets rows, and ends the requests that have no others.
     fn cancel(&mut self, cancelled: &[AttemptId]) {
         let is_cancelled = |it: &AttemptId| cancelled.binary_search(it).is_ok();
-        self.waiting.remove(|line| line.retain(|(attempt, _)| !is_cancelled(attempt)));
+        self.waiting.remove(|_, line| line.retain(|(attempt, _)| !is_cancelled(attempt)));
         for sent in self.sent.values_mut() {
             sent.cancelled += sent.attempts.iter().filter(|it| is_cancelled(it)).count();
             if sent.cancelled == sent.attempts.len() {

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   rows -> items -> lines -> requests -> replies -> items -> results of rows
-//!          templates.rs  lines.rs      engine.rs            items.rs
+//!          templates.rs waiting.rs     engine.rs            items.rs
 //! ```
 //!
 //! A row becomes an item as it comes. Items of rows whose requests would say the same beside them
@@ -13,10 +13,10 @@
 mod engine;
 mod item;
 mod items;
-mod lines;
 mod templates;
+mod waiting;
 
 pub(super) use self::engine::{BatchEngine, BatchParts};
 pub(super) use self::items::ItemReader;
-pub(super) use self::lines::Most;
 pub(super) use self::templates::BatchTemplates;
+pub(super) use self::waiting::Most;

@@ -185,7 +185,7 @@ impl Backlog {
 
     /// Removes calls that nobody waits for any more; they are sorted.
     pub(crate) fn remove(&mut self, cancelled: &[AttemptId]) {
-        self.lines.remove(|line| {
+        self.lines.remove(|_, line| {
             for keys in &mut line.segments {
                 let is_wanted = |attempt| cancelled.binary_search(attempt).is_err();
                 let keep: Vec<bool> = keys.attempts.iter().map(is_wanted).collect();
@@ -220,7 +220,7 @@ impl Backlog {
     }
 
     fn push(&mut self, channel: Option<Key>, keys: Keys) {
-        self.lines.add(channel, |line| {
+        self.lines.change(channel, |line| {
             line.rows += keys.len();
             line.segments.push_back(keys);
         });

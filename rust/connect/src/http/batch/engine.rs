@@ -4,7 +4,6 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use sparkawait_core::ErrorKind;
@@ -18,8 +17,8 @@ use tokio::time::{Instant, sleep_until};
 
 use super::item::Item;
 use super::items::ItemReader;
-use super::lines::{Batch, LineId, Lines, Most};
 use super::templates::{BatchTemplates, Head, ItemRows};
+use super::waiting::{Batch, LineKey, Most, Waiting};
 use crate::failure::{About, Failure};
 use crate::http::answers::Answers;
 use crate::http::call::{CallRules, EndedCall, Outcome, call, ends_task};
@@ -52,7 +51,7 @@ pub(crate) struct BatchEngine {
     items: ItemReader,
     most_requests: usize,
     splits: bool,
-    waiting: Lines,
+    waiting: Waiting,
     running: Running,
     sent: HashMap<RequestId, Sent>,
     next: RequestId,
@@ -61,7 +60,7 @@ pub(crate) struct BatchEngine {
 
 /// A batch whose rows are asked for, by one request after the other if it was divided.
 struct Sent {
-    line: LineId,
+    line: LineKey,
     head: Arc<Head>,
     /// The rows of the request that is under way.
     items: Vec<Item>,
@@ -84,7 +83,7 @@ impl BatchEngine {
             items,
             most_requests: requests,
             splits,
-            waiting: Lines::new(most),
+            waiting: Waiting::new(most),
             running: FuturesUnordered::new(),
             sent: HashMap::new(),
             next: 0,
@@ -234,14 +233,14 @@ impl BatchEngine {
                 return self.request(id);
             }
         }
-        let line = sent.line;
-        self.sent.remove(&id);
-        self.waiting.ended(line, Instant::now());
+        if let Some(sent) = self.sent.remove(&id) {
+            self.waiting.ended(&sent.line);
+        }
     }
 
     /// Forgets rows, and ends the requests that have none left.
     fn cancel(&mut self, cancelled: &[AttemptId]) {
-        self.waiting.remove(cancelled);
+        self.waiting.remove(cancelled, Instant::now());
         let mut left = Vec::new();
         for (id, sent) in &mut self.sent {
             let all = sent.items.iter().chain(sent.parts.iter().flatten());
@@ -265,21 +264,14 @@ fn add_row(
     calls: &Calls,
     call: &Call,
     clients: &Clients,
-    waiting: &mut Lines,
+    waiting: &mut Waiting,
     now: Instant,
 ) -> Result<bool, Failure> {
     let row = call.row as usize;
     let Some(texts) = rows.texts(row)? else { return Ok(false) };
-    let key: (_, Bytes) = (calls.channel(call), rows.head_key(row)?);
-    let line = if let Some(line) = waiting.find(&key) {
-        line
-    } else {
-        let Some(head) = rows.head(clients, row)? else { return Ok(false) };
-        waiting.open(key, Arc::new(head))
-    };
+    let line = (calls.channel(call), rows.head_key(row)?);
     let item = Item { attempt: call.attempt, text: texts.item, id: texts.id, key: texts.key };
-    waiting.add(line, item, now);
-    Ok(true)
+    waiting.add(line, item, now, || rows.head(clients, row))
 }
 
 fn no_request() -> Outcome {

@@ -216,9 +216,9 @@ impl fmt::Debug for Head {
 
 impl Head {
     #[cfg(test)]
-    pub(super) fn for_test() -> Arc<Self> {
+    pub(super) fn for_test() -> Self {
         let (before, behind) = (Bytes::new(), Bytes::new());
-        Arc::new(Self { request: Outgoing::for_test(), before, behind, separator: b"", key: None })
+        Self { request: Outgoing::for_test(), before, behind, separator: b"", key: None }
     }
 
     /// Makes the request of some rows; `None` if that cannot be done, which happens to no user.

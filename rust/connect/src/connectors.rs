@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The connectors of this build, by name. Each is a feature of the crate, and one that was left out
-//! says so.
+//! The table of connectors. Each of this build is a feature of the crate, and one that was left out says
+//! so.
 
 use std::sync::Arc;
 
 use arrow::datatypes::Schema;
+#[cfg(feature = "tls")]
+use serde::de::DeserializeOwned;
 use sparkawait_task::error::StartError;
 use sparkawait_task::native::NativeFunction;
 use sparkawait_task::secret::Sources;
@@ -12,34 +14,61 @@ use sparkawait_task::secret::Sources;
 /// A function whose description was read.
 pub type Described = Result<Arc<dyn NativeFunction>, StartError>;
 
-/// Reads a description; the sources read the secrets in it again.
-type Read = fn(&str, Sources) -> Described;
+/// A name, and what reads descriptions of its functions; the sources read the secrets in them again.
+pub type Connector = (&'static str, fn(&str, Sources) -> Described);
 
-/// A connector is a line here, a module, a feature, and what describes it in Python.
-const CONNECTORS: &[(&str, Read)] = &[
+/// Those of this build. A connector is a line here, a module, a feature, and what describes it in Python.
+pub const CONNECTORS: &[Connector] = &[
     #[cfg(feature = "http")]
-    ("http", |description, sources| {
-        Ok(Arc::new(crate::http::HttpConfig::from_json(description, sources)?))
+    ("http", |description, readers| {
+        let mut config: crate::http::HttpConfig = parse("http", description)?;
+        config.readers = readers;
+        Ok(Arc::new(config))
     }),
     #[cfg(feature = "postgres")]
-    ("postgres", |description, sources| {
-        Ok(Arc::new(crate::postgres::PostgresConfig::read(description, sources)?))
+    ("postgres", |description, readers| {
+        let mut config: crate::postgres::PostgresConfig = parse("postgres", description)?;
+        config.server.readers = readers;
+        Ok(Arc::new(config))
     }),
     #[cfg(feature = "redis")]
-    ("redis", |description, sources| {
-        Ok(Arc::new(crate::redis::RedisConfig::from_json(description, sources)?))
+    ("redis", |description, readers| {
+        let mut config: crate::redis::RedisConfig = parse("redis", description)?;
+        config.server.readers = readers;
+        Ok(Arc::new(config))
     }),
 ];
 
-/// Reads the description of a function of `connector`.
+/// Reads the description of a function of `connector`, which is one of `connectors`.
 ///
 /// # Errors
 ///
-/// This build has no such connector, or the description is not one of it.
-pub fn read(connector: &str, description: &str, sources: Sources) -> Described {
-    let found = CONNECTORS.iter().find(|(name, _)| *name == connector);
+/// It is none of them, or the description is not one of it.
+pub fn read(
+    connectors: &[Connector],
+    connector: &str,
+    description: &str,
+    sources: Sources,
+) -> Described {
+    let found = connectors.iter().find(|(name, _)| *name == connector);
     let (_, read) = found.ok_or_else(|| left_out(connector))?;
     read(description, sources)
+}
+
+/// Reads a description in JSON.
+///
+/// # Errors
+///
+/// It does not have the form of the type.
+#[cfg(feature = "tls")]
+pub fn parse<T: DeserializeOwned>(connector: &str, description: &str) -> Result<T, StartError> {
+    // The message of the parser may quote a value, and values may be secret.
+    serde_json::from_str(description).map_err(|error| {
+        let (line, column) = (error.line(), error.column());
+        StartError::option(format!(
+            "the description for `sa.{connector}` is wrong at {line}:{column}"
+        ))
+    })
 }
 
 /// Returns the columns in host and port of an address, and whether a column stands for it all.
@@ -63,7 +92,7 @@ pub async fn describe_postgres(description: &str) -> Result<Schema, StartError> 
     #[cfg(feature = "postgres")]
     {
         use crate::postgres::{PostgresConfig, describe};
-        describe(&PostgresConfig::read(description, Sources::new())?).await
+        describe(&parse::<PostgresConfig>("postgres", description)?).await
     }
     #[cfg(not(feature = "postgres"))]
     Err((description, left_out("postgres")).1)
@@ -81,12 +110,13 @@ mod tests {
 
     #[test]
     fn a_connector_that_was_left_out_says_so_and_the_others_read_their_descriptions() {
-        let error = read("carrier-pigeon", "{}", Sources::new()).unwrap_err();
+        let read = |name: &str, text: &str| read(CONNECTORS, name, text, Sources::new());
+        let error = read("carrier-pigeon", "{}").unwrap_err();
         assert!(error.message.contains("has no `sa.carrier-pigeon`"), "{}", error.message);
 
         for (name, _) in CONNECTORS {
-            let error = read(name, "{\"coop\": 7}", Sources::new()).unwrap_err();
-            assert!(error.message.contains("description"), "{}", error.message);
+            let error = read(name, "{\"coop\": 7}").unwrap_err().message;
+            assert!(error.contains(&format!("for `sa.{name}` is wrong at 1:")), "{error}");
         }
     }
 }

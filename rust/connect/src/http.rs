@@ -55,14 +55,14 @@ use sparkawait_task::error::StartError;
 use sparkawait_task::function::{GROUP_BYTES, TaskFunction};
 use sparkawait_task::native::{NativeFunction, Start};
 
-pub use self::address::HostColumns;
+pub(crate) use self::address::HostColumns;
 use self::address::check_address;
 use self::answers::Answers;
 use self::auth::{Auth, AuthConfig};
 use self::batch::{BatchEngine, BatchParts, BatchTemplates, ItemReader, Most};
 use self::call::CallRules;
 use self::clients::Clients;
-pub use self::config::HttpConfig;
+pub(crate) use self::config::HttpConfig;
 use self::config::Returns;
 use self::engine::Engine;
 use self::failure::host_label;

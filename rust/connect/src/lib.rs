@@ -55,7 +55,7 @@ pub mod failure;
 #[doc(hidden)]
 pub mod fuzzing;
 #[cfg(feature = "http")]
-pub mod http;
+mod http;
 pub mod json;
 pub mod json_path;
 pub mod limit_headers;
@@ -65,9 +65,9 @@ pub mod lookup;
 #[cfg(feature = "redis")]
 mod owed_calls;
 #[cfg(feature = "postgres")]
-pub mod postgres;
+mod postgres;
 #[cfg(feature = "redis")]
-pub mod redis;
+mod redis;
 #[cfg(feature = "http")]
 mod reply_budget;
 #[cfg(feature = "tls")]

@@ -23,7 +23,6 @@ use sparkawait_task::concurrency::Concurrency;
 use sparkawait_task::error::StartError;
 use sparkawait_task::function::{GROUP_BYTES, TaskFunction};
 use sparkawait_task::native::{NativeFunction, Start, column_index};
-use sparkawait_task::secret::Sources;
 use sparkawait_task::worker::Worker;
 use tokio_postgres::types::Type;
 
@@ -67,14 +66,14 @@ mod turns;
 mod types;
 mod work;
 
-pub use describe::describe;
+pub(crate) use describe::describe;
 
 /// What a lookup does.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct PostgresConfig {
+pub(crate) struct PostgresConfig {
     /// The server.
-    server: ServerConfig,
+    pub(crate) server: ServerConfig,
     /// With `$1`, `$2`, ..
     statement: String,
     /// The columns that take their places.
@@ -163,22 +162,6 @@ const MOST_ARGUMENT_BYTES: usize = 1_000_000_000;
 const PIPELINE: usize = 256;
 
 impl PostgresConfig {
-    /// Reads a description in JSON; `sources` read the secrets in it again.
-    ///
-    /// # Errors
-    ///
-    /// It does not have the form of this type. The text is not quoted: it has a password.
-    pub fn read(description: &str, sources: Sources) -> Result<Self, StartError> {
-        let mut config: Self = serde_json::from_str(description).map_err(|error| {
-            StartError::option(format!(
-                "the description of `postgres.lookup` is wrong at character {}",
-                error.column()
-            ))
-        })?;
-        config.server.readers = sources;
-        Ok(config)
-    }
-
     /// Returns the most rows that one connection has at a time.
     fn most_rows(&self) -> usize {
         // Single statements are pipelined: several queries' worth fit a connection.

@@ -60,7 +60,6 @@ use sparkawait_task::channel_finder::ChannelFinder;
 use sparkawait_task::error::{StartError, TaskError};
 use sparkawait_task::function::{Call, Calls, GROUP_BYTES, TaskFunction};
 use sparkawait_task::native::{NativeFunction, Start};
-use sparkawait_task::secret::Sources;
 use sparkawait_task::shared::{Lender, Lent};
 use tokio::runtime::Handle;
 
@@ -88,8 +87,8 @@ const CALLS_PER_JOB: usize = 1024;
 /// A command that is sent for each row, and what its reply becomes.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct RedisConfig {
-    server: Server,
+pub(crate) struct RedisConfig {
+    pub(crate) server: Server,
     /// The command and its arguments, as templates.
     command: Vec<String>,
     /// Names of the options that the arguments were given for, for messages.
@@ -109,22 +108,6 @@ impl fmt::Debug for RedisConfig {
     /// Without address, password and arguments.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisConfig").field("shape", &self.shape).finish_non_exhaustive()
-    }
-}
-
-impl RedisConfig {
-    /// Reads a description; `sources` read the secrets in it again.
-    ///
-    /// # Errors
-    ///
-    /// It is not one. The message quotes no value.
-    pub fn from_json(description: &str, sources: Sources) -> Result<Self, StartError> {
-        let mut config: Self = serde_json::from_str(description).map_err(|error| {
-            let (line, column) = (error.line(), error.column());
-            StartError::option(format!("the description of Redis is wrong at {line}:{column}"))
-        })?;
-        config.server.readers = sources;
-        Ok(config)
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What it takes to write a connector: `Memcached` below is a whole one, tried against a server that
-//! counts what it is asked for.
+//! What it takes to write a connector: `Memcached` below is a whole one, with its line in the table,
+//! tried against a server that counts what it is asked for.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -13,7 +13,10 @@ use std::time::Duration;
 
 use arrow::array::AsArray;
 use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::{Value, json};
 use sparkawait_arrow::OnError;
+use sparkawait_connect::connectors::{self, CONNECTORS, Connector, parse};
 use sparkawait_connect::exchange::{Answer, Client, Exchange};
 use sparkawait_connect::failure::{Failure, plain_failure};
 use sparkawait_connect::lookup::{How, Misses};
@@ -21,7 +24,8 @@ use sparkawait_core::operator::OutputMode;
 use sparkawait_runtime::tokio_runtime;
 use sparkawait_task::cause::Cause;
 use sparkawait_task::error::TaskError;
-use sparkawait_task::native::{NativeFunction, Start};
+use sparkawait_task::native::Start;
+use sparkawait_task::secret::Sources;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufStream};
 
 #[path = "../../task/tests/support/mod.rs"]
@@ -30,6 +34,31 @@ mod support;
 use support::{TestTask, input, nullable_column, schema, task_config, with_on_error};
 
 const ROWS: usize = 41;
+
+/// Its line in the table.
+const MEMCACHED: Connector = ("memcached", |description, _| {
+    let Described { port, key, rows, is_repeatable } = parse("memcached", description)?;
+    Ok(Arc::new(Exchange {
+        client: Arc::new(Memcached { port }),
+        key,
+        misses: Misses { how: How::Left, retry: false },
+        required: Vec::new(),
+        rows,
+        connections: 2,
+        connect_timeout: Duration::from_secs(20),
+        is_repeatable,
+    }))
+});
+
+/// What describes a lookup.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Described {
+    port: u16,
+    key: String,
+    rows: usize,
+    is_repeatable: bool,
+}
 
 /// Looks keys up in Memcached, by its text protocol.
 struct Memcached {
@@ -132,21 +161,14 @@ fn serve(connection: TcpStream, asked: &Asked, closes: fn(usize) -> bool) -> std
     Ok(())
 }
 
-fn memcached(port: u16, key: &str) -> Exchange<Memcached> {
-    Exchange {
-        client: Arc::new(Memcached { port }),
-        key: key.to_owned(),
-        misses: Misses { how: How::Left, retry: false },
-        required: Vec::new(),
-        rows: 7,
-        connections: 2,
-        connect_timeout: Duration::from_secs(20),
-        is_repeatable: true,
-    }
+fn memcached(port: u16, key: &str, rows: usize) -> Value {
+    json!({"port": port, "key": key, "rows": rows, "is_repeatable": true})
 }
 
 /// Runs a task without retries; returns the result of each row, and why rows failed.
-fn run(function: &Exchange<Memcached>) -> Result<(Vec<Option<i64>>, Vec<String>), TaskError> {
+fn run(described: &Value) -> Result<(Vec<Option<i64>>, Vec<String>), TaskError> {
+    let (table, sources) = ([CONNECTORS, &[MEMCACHED]].concat(), Sources::new());
+    let function = connectors::read(&table, "memcached", &described.to_string(), sources).unwrap();
     function.check(&schema(&["row", "key"]), &schema(&["result"])).unwrap();
     let config = with_on_error(task_config(OutputMode::Ordered, 31), OnError::Capture);
     let mut task = TestTask::new(config, |replies| {
@@ -173,7 +195,7 @@ fn found(row: i64) -> Option<i64> {
 fn rows_are_asked_for_together_and_each_has_its_own_answer() {
     let (port, asked) = server(|_| false);
 
-    let (results, errors) = run(&memcached(port, "{row}00")).unwrap();
+    let (results, errors) = run(&memcached(port, "{row}00", 7)).unwrap();
 
     assert_eq!(results, (0..41).map(|row| found(100 * row)).collect::<Vec<_>>());
     assert_eq!(errors, [""; 0]);
@@ -187,12 +209,12 @@ fn rows_are_asked_for_together_and_each_has_its_own_answer() {
 #[test]
 fn a_kept_connection_that_ends_costs_no_row_that_may_be_asked_for_twice() {
     let (port, _) = server(|request| request == 1);
-    let repeatable = memcached(port, "{row}00");
+    let mut described = memcached(port, "{row}00", 7);
 
-    assert_eq!(run(&repeatable).unwrap().1, [""; 0]);
+    assert_eq!(run(&described).unwrap().1, [""; 0]);
 
-    let once = Exchange { is_repeatable: false, ..repeatable };
-    let (results, errors) = run(&once).unwrap();
+    described["is_repeatable"] = false.into();
+    let (results, errors) = run(&described).unwrap();
     assert_eq!(results.len(), ROWS);
     assert!(!errors.is_empty() && errors.iter().all(|it| it.contains("Memcached failed")));
 }
@@ -201,7 +223,7 @@ fn a_kept_connection_that_ends_costs_no_row_that_may_be_asked_for_twice() {
 fn a_service_that_is_not_there_fails_rows_that_were_not_sent() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
 
-    let (results, errors) = run(&Exchange { rows: 41, ..memcached(port, "{row}") }).unwrap();
+    let (results, errors) = run(&memcached(port, "{row}", ROWS)).unwrap();
 
     assert_eq!((results.len(), errors.len()), (ROWS, ROWS));
     assert!(errors.iter().all(|it| it.contains("refused")), "{errors:?}");
@@ -211,7 +233,7 @@ fn a_service_that_is_not_there_fails_rows_that_were_not_sent() {
 fn a_connector_that_panics_fails_the_rows_of_its_request_and_no_others() {
     let (port, _) = server(|_| false);
 
-    let (results, errors) = run(&Exchange { rows: 1, ..memcached(port, "{row}") }).unwrap();
+    let (results, errors) = run(&memcached(port, "{row}", 1)).unwrap();
 
     let expected = (0..41).map(|row| found(row).filter(|_| row != 13));
     assert_eq!(results, expected.collect::<Vec<_>>());
@@ -222,7 +244,7 @@ fn a_connector_that_panics_fails_the_rows_of_its_request_and_no_others() {
 fn one_key_may_fail_alone() {
     let (port, asked) = server(|_| false);
 
-    let (_, errors) = run(&memcached(port, "bad{row}")).unwrap();
+    let (_, errors) = run(&memcached(port, "bad{row}", 7)).unwrap();
 
     assert_eq!(errors, ["a bad key"; ROWS]);
     assert_eq!(asked.lock().unwrap().concat().len(), ROWS);

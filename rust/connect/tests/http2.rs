@@ -18,7 +18,7 @@ use h2::server::SendResponse;
 use h2::{Reason, server};
 use http::Response;
 use sparkawait_arrow::OnError;
-use sparkawait_connect::http::HttpConfig;
+use sparkawait_connect::connectors::{self, CONNECTORS};
 use sparkawait_core::operator::OutputMode;
 use sparkawait_runtime::tokio_runtime;
 use sparkawait_task::native::{NativeFunction, Start};
@@ -31,6 +31,8 @@ use tokio::net::{TcpListener, TcpStream};
 mod support;
 
 use support::{TestTask, input, nullable_column, schema, task_config, with_on_error, with_retries};
+
+type Function = Arc<dyn NativeFunction>;
 
 /// What happens to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,11 +125,11 @@ impl Http2Server {
     }
 
     /// A call for each row.
-    fn function(&self, method: &str, streams: usize, read_timeout: f64) -> HttpConfig {
+    fn function(&self, method: &str, streams: usize, read_timeout: f64) -> Function {
         self.function_with(method, streams, &read_timeout.to_string())
     }
 
-    fn function_with(&self, method: &str, streams: usize, read_timeout: &str) -> HttpConfig {
+    fn function_with(&self, method: &str, streams: usize, read_timeout: &str) -> Function {
         let description = format!(
             r#"{{"method": "{method}", "url": "http://{}/", "returns": "json",
                 "success": [[200, 299]], "connections": 100, "max_response_bytes": 1000,
@@ -137,7 +139,7 @@ impl Http2Server {
                 "tls": {{"ca": null, "certificate": null, "private_key": null}}}}}}"#,
             self.address
         );
-        HttpConfig::from_json(&description, Sources::new()).unwrap()
+        connectors::read(CONNECTORS, "http", &description, Sources::new()).unwrap()
     }
 }
 
@@ -238,7 +240,7 @@ async fn refuse(mut stream: TcpStream, reason: Reason) -> std::io::Result<()> {
     }
 }
 
-fn run(config: TaskConfig, function: &HttpConfig, rows: i64) -> Vec<Option<i64>> {
+fn run(config: TaskConfig, function: &Function, rows: i64) -> Vec<Option<i64>> {
     let start = |replies| Start {
         replies,
         runtime: tokio_runtime::handle().unwrap(),

@@ -6,10 +6,10 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
 use std::thread;
 
-use sparkawait_connect::http::HttpConfig;
-use sparkawait_connect::postgres::PostgresConfig;
+use sparkawait_connect::connectors::{self, CONNECTORS};
 use sparkawait_core::operator::OutputMode;
 use sparkawait_runtime::tokio_runtime;
 use sparkawait_task::error::TaskError;
@@ -90,7 +90,7 @@ fn skip(connection: &mut TcpStream, length: usize) -> std::io::Result<()> {
     connection.read_exact(&mut vec![0; length])
 }
 
-fn http() -> HttpConfig {
+fn http() -> Arc<dyn NativeFunction> {
     let port = server(serve_http);
     let description = format!(
         r#"{{"method": "GET", "url": "http://127.0.0.1:{port}/", "returns": "json",
@@ -98,10 +98,10 @@ fn http() -> HttpConfig {
             "client": {{"connect_timeout": 20.0, "read_timeout": 20.0, "version": "auto",
             "streams_per_connection": 100, "compressed": true, "proxy": "none", "tls": {TLS}}}}}"#
     );
-    HttpConfig::from_json(&description, Sources::new()).unwrap()
+    connectors::read(CONNECTORS, "http", &description, Sources::new()).unwrap()
 }
 
-fn postgres() -> PostgresConfig {
+fn postgres() -> Arc<dyn NativeFunction> {
     let port = server(serve_postgres);
     let description = format!(
         r#"{{"server": {{"dsn": "postgresql://u:p@127.0.0.1:{port}/d?sslmode=disable",
@@ -109,7 +109,7 @@ fn postgres() -> PostgresConfig {
             "connections": 1, "prepare": true}}, "statement": "select $1", "args": ["row"],
             "batch": 1, "max_reply_bytes": 1000}}"#
     );
-    PostgresConfig::read(&description, Sources::new()).unwrap()
+    connectors::read(CONNECTORS, "postgres", &description, Sources::new()).unwrap()
 }
 
 /// Runs a task of ten rows; with `panics`, the first results meet a panic.
@@ -133,19 +133,19 @@ fn run(function: &dyn NativeFunction, panics: bool) -> Result<usize, TaskError> 
 fn a_panic_in_a_call_over_http_fails_its_task() {
     let function = http();
 
-    let error = run(&function, true).unwrap_err().to_string();
+    let error = run(&*function, true).unwrap_err().to_string();
 
     assert!(error.contains("`http` panicked: ") && error.contains("out of luck"), "{error}");
-    assert_eq!(run(&function, false).unwrap(), 10);
+    assert_eq!(run(&*function, false).unwrap(), 10);
 }
 
 #[test]
 fn a_panic_in_a_query_fails_its_task_and_its_connection_serves_the_next() {
     let function = postgres();
 
-    let error = run(&function, true).unwrap_err().to_string();
+    let error = run(&*function, true).unwrap_err().to_string();
 
     assert!(error.contains("`postgres.lookup` panicked: "), "{error}");
     assert!(error.contains("out of luck"), "{error}");
-    assert_eq!(run(&function, false).unwrap(), 10);
+    assert_eq!(run(&*function, false).unwrap(), 10);
 }

@@ -11,11 +11,11 @@ use std::thread;
 
 use arrow::array::{AsArray, RecordBatch};
 use sparkawait_arrow::OnError;
-use sparkawait_connect::redis::RedisConfig;
+use sparkawait_connect::connectors::{self, CONNECTORS};
 use sparkawait_core::operator::OutputMode;
 use sparkawait_runtime::tokio_runtime;
 use sparkawait_task::function::{Replies, TaskFunction};
-use sparkawait_task::native::{NativeFunction, Start};
+use sparkawait_task::native::Start;
 use sparkawait_task::secret::Sources;
 use sparkawait_task::task::TaskConfig;
 
@@ -78,7 +78,8 @@ fn lookup(port: u16, replies: Replies) -> TaskFunction {
         results: schema(&["result"]),
         channel_share: None,
     };
-    RedisConfig::from_json(&description, Sources::new()).unwrap().start(start).unwrap()
+    let lookup = connectors::read(CONNECTORS, "redis", &description, Sources::new()).unwrap();
+    lookup.start(start).unwrap()
 }
 
 fn run(config: TaskConfig, port: u16, rows: i64) -> Vec<RecordBatch> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow_pyarrow::ToPyArrow;
 use pyo3::prelude::*;
-use sparkawait_connect::connectors;
+use sparkawait_connect::connectors::{self, CONNECTORS};
 use sparkawait_core::ErrorKind;
 use sparkawait_macros::guarded;
 use sparkawait_task::channel_finder::ChannelFinder;
@@ -110,7 +110,8 @@ impl Native {
 
     #[staticmethod]
     fn of(connector: &str, description: &str, sources: PythonSources) -> PyResult<Self> {
-        let function = read(connectors::read(connector, description, sources_of(sources)))?;
+        let sources = sources_of(sources);
+        let function = read(connectors::read(CONNECTORS, connector, description, sources))?;
         Ok(Self { function })
     }
 }

@@ -35,11 +35,11 @@ const DELIMITERS: [char; 4] = ['/', '\\', '?', '#'];
 
 /// What rows say of the host that they call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostColumns {
+pub(crate) struct HostColumns {
     /// Whether a column stands for the whole address, or its scheme and host.
-    pub is_whole: bool,
+    pub(crate) is_whole: bool,
     /// The columns in host and port.
-    pub columns: Vec<String>,
+    pub(crate) columns: Vec<String>,
 }
 
 impl HostColumns {
@@ -48,7 +48,7 @@ impl HostColumns {
     /// # Errors
     ///
     /// Braces that do not match.
-    pub fn of(url: &str) -> Result<Self, StartError> {
+    pub(crate) fn of(url: &str) -> Result<Self, StartError> {
         let parts = divide(&Template::parse(url, "url")?);
         let is_whole = matches!(parts.first(), Some((Place::Base { .. }, _)));
         let columns = parts.iter().filter(|(place, _)| *place == Place::Authority);

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Deserialize;
-use sparkawait_task::error::StartError;
 use sparkawait_task::secret::Sources;
 
 use super::auth::{AuthConfig, Readers};
@@ -17,7 +16,7 @@ use crate::lookup::Misses;
 /// What an HTTP function calls, and what it makes of the responses.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct HttpConfig {
+pub(crate) struct HttpConfig {
     pub(super) method: String,
     pub(super) url: String,
     #[serde(default)]
@@ -33,7 +32,7 @@ pub struct HttpConfig {
     sources: BTreeMap<String, String>,
     /// What reads them again.
     #[serde(skip)]
-    readers: Sources,
+    pub(crate) readers: Sources,
     /// How rows are put together into requests; a request a row, if they are not.
     #[serde(default)]
     pub(super) batch: Option<BatchConfig>,
@@ -107,22 +106,6 @@ impl fmt::Debug for HttpConfig {
 }
 
 impl HttpConfig {
-    /// Reads a description; `sources` read the secrets in it again.
-    ///
-    /// # Errors
-    ///
-    /// It does not describe an HTTP function.
-    pub fn from_json(description: &str, sources: Sources) -> Result<Self, StartError> {
-        // The message of the parser may quote a value, and values may be secret.
-        let config: Self = serde_json::from_str(description).map_err(|error| {
-            let (line, column) = (error.line(), error.column());
-            StartError::option(format!(
-                "the description of an HTTP function is wrong at {line}:{column}"
-            ))
-        })?;
-        Ok(Self { readers: sources, ..config })
-    }
-
     /// Returns what reads the secrets again.
     pub(super) fn readers(&self) -> Readers<'_> {
         Readers { told: &self.sources, sources: &self.readers }

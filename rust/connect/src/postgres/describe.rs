@@ -25,7 +25,7 @@ const PARAMETERS: &str = "parameters";
 /// # Cancel safety
 ///
 /// Dropping the future closes the connection.
-pub async fn describe(config: &PostgresConfig) -> Result<Schema, StartError> {
+pub(crate) async fn describe(config: &PostgresConfig) -> Result<Schema, StartError> {
     let server = config.server.server()?;
     let described = plan::describe(&server, &config.statement, config.args.len());
     let described = match config.server.rules()?.silence {

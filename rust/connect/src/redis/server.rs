@@ -15,7 +15,7 @@ use crate::tls::TlsSettings;
 /// Where the server is, and how it is talked to.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Server {
+pub(crate) struct Server {
     /// Where it may be: equals, or nodes of a cluster, or sentinels.
     pub(super) url: Vec<String>,
     /// The name that sentinels know the primary by.
@@ -29,7 +29,7 @@ pub(super) struct Server {
     pub(super) sources: BTreeMap<String, String>,
     /// What reads them again.
     #[serde(skip)]
-    pub(super) readers: Sources,
+    pub(crate) readers: Sources,
     pub(super) database: Option<i64>,
     pub(super) tls: TlsSettings,
     /// Whether a certificate for another host is taken.

@@ -9,8 +9,15 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::sleep;
+
+/// Highest age of a connection: names move, and only new connections look them up.
+pub(crate) const HIGHEST_AGE: Duration = Duration::from_secs(30 * 60);
+
+/// Longest time that a connection is kept unused: what stands between may forget it.
+pub(crate) const HIGHEST_IDLE: Duration = Duration::from_secs(60);
 
 /// How long an address is tried before the next one is tried as well, as RFC 8305 has it.
 const HEAD_START: Duration = Duration::from_millis(250);
@@ -20,6 +27,11 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// How long a peer may leave what was sent unacknowledged.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
+
+/// What a connection reads from and writes to, in the clear or encrypted.
+pub(crate) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
 /// The addresses of a host that were not found to be of no use yet.
 pub(crate) struct Addresses(VecDeque<SocketAddr>);

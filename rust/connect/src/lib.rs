@@ -32,7 +32,7 @@
 //! | [`zone`] | time zones as Spark names them |
 //! | `owed_calls` | calls that somebody has undertaken to answer |
 //! | `reply_budget` | what the replies that a task is reading come to together |
-//! | `settings_key` | what tells the settings of one connection from those of another |
+//! | `settings` | what tells the settings of one connection from those of another, and times |
 //! | `tls` | certificates, and whom to trust |
 
 #![cfg_attr(
@@ -71,7 +71,7 @@ mod redis;
 #[cfg(feature = "http")]
 mod reply_budget;
 #[cfg(feature = "tls")]
-mod settings_key;
+mod settings;
 pub mod template;
 pub mod text;
 #[cfg(feature = "tls")]

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use sparkawait_core::operator::AttemptId;
 
 use crate::failure::{Failure, plain_failure};
+use crate::text::ParsedColumn;
 use sparkawait_task::error::{CallFailure, StartError, TaskError};
 use sparkawait_task::function::{FailedCall, Known, ReplyGroup, ResultGroup};
 
@@ -219,6 +220,34 @@ impl LookupReply {
         }));
         bad.sort_by_key(|(row, _)| *row);
         self.finish_without(rows, bad)
+    }
+
+    /// Makes the reply as [`finish_required`](Self::finish_required) does, out of columns that texts were
+    /// read into: rows with one that could not be read are bad, too.
+    ///
+    /// # Errors
+    ///
+    /// As there, or the columns do not fit the schema.
+    pub fn finish_columns(
+        self,
+        columns: Vec<ParsedColumn>,
+        schema: &SchemaRef,
+        required: &[usize],
+        service: &str,
+    ) -> Result<ReplyGroup, TaskError> {
+        let (mut arrays, mut bad) = (Vec::with_capacity(columns.len()), Vec::new());
+        for ParsedColumn { array, bad: unread } in columns {
+            arrays.push(array);
+            bad.extend(unread.into_iter().map(|(row, what)| (row, plain_failure(what))));
+        }
+        let rows = self.counts.iter().map(|it| *it as usize).sum();
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        let rows =
+            RecordBatch::try_new_with_options(SchemaRef::clone(schema), arrays, &options)
+                .map_err(|error| {
+                    TaskError::Internal(format!("values do not fit the schema: {error}"))
+                })?;
+        self.finish_required(&rows, bad, required, service)
     }
 
     #[inline]

@@ -17,7 +17,7 @@ use futures_util::FutureExt;
 use sparkawait_runtime::panic_message;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::error::TaskError;
 use crate::function::Replies;
@@ -29,10 +29,37 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// Returns how long to wait after so many failures in a row.
-pub fn pause(failures: u32) -> Duration {
+fn pause(failures: u32) -> Duration {
     match failures.checked_sub(1) {
         None => Duration::ZERO,
         Some(doublings) => (FIRST_PAUSE * (1 << doublings.min(10))).min(LONGEST_PAUSE),
+    }
+}
+
+/// Something that is tried again after a pause, which grows with each failure in a row.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Backoff {
+    failures: u32,
+    resume: Option<Instant>,
+}
+
+impl Backoff {
+    /// Notes whether it failed just now.
+    pub fn note(&mut self, is_failed: bool, now: Instant) {
+        self.failures = if is_failed { self.failures.saturating_add(1) } else { 0 };
+        self.resume = is_failed.then(|| now + pause(self.failures));
+    }
+
+    /// Returns how much of the pause is left; nothing if it may be tried.
+    pub fn rest(&self, now: Instant) -> Option<Duration> {
+        self.resume?.checked_duration_since(now).filter(|it| !it.is_zero())
+    }
+
+    /// Waits until it may be tried.
+    pub async fn wait(self) {
+        if let Some(resume) = self.resume {
+            sleep_until(resume).await;
+        }
     }
 }
 
@@ -173,5 +200,22 @@ mod tests {
 
         let milliseconds = [0, 50, 100, 200, 2000, 2000].map(Duration::from_millis);
         assert_eq!(pauses, milliseconds);
+    }
+
+    #[test]
+    fn the_pause_begins_with_a_failure_and_ends_with_what_does_not_fail() {
+        let (mut backoff, start) = (Backoff::default(), Instant::now());
+        let milliseconds = Duration::from_millis;
+        assert_eq!(backoff.rest(start), None);
+
+        backoff.note(true, start);
+        assert_eq!(backoff.rest(start + milliseconds(43)), Some(milliseconds(7)));
+        assert_eq!(backoff.rest(start + milliseconds(50)), None);
+        backoff.note(true, start + milliseconds(61));
+        assert_eq!(backoff.rest(start + milliseconds(61)), Some(milliseconds(100)));
+        backoff.note(false, start + milliseconds(67));
+        assert_eq!(backoff.rest(start + milliseconds(67)), None);
+        backoff.note(true, start + milliseconds(71));
+        assert_eq!(backoff.rest(start + milliseconds(71)), Some(milliseconds(50)));
     }
 }

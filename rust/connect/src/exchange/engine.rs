@@ -6,7 +6,6 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::SchemaRef;
 use futures_util::FutureExt;
 use futures_util::future::{AbortHandle, Abortable, BoxFuture};
@@ -19,23 +18,17 @@ use sparkawait_task::cause::Cause;
 use sparkawait_task::error::{CallFailure, StartError, TaskError};
 use sparkawait_task::function::{Calls, GROUP_BYTES, Replies};
 use sparkawait_task::native::Start;
-use sparkawait_task::supervision::pause;
+use sparkawait_task::supervision::Backoff;
 use sparkawait_task::worker::{Command, Commands, Worker};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout};
 
 use super::client::{Answer, Client, Exchange};
+use crate::dial::{HIGHEST_AGE, HIGHEST_IDLE};
 use crate::failure::{Failure, plain_failure};
 use crate::lines::Lines;
 use crate::lookup::{LookupReply, Misses};
 use crate::template::{BoundTemplate, Escape};
 use crate::text::TextColumn;
-
-/// A connection that nobody has used for so long is not used again: what stands between may have
-/// forgotten it.
-const HIGHEST_IDLE: Duration = Duration::from_secs(60);
-
-/// An older connection is replaced, so that a name that has moved is followed.
-const HIGHEST_AGE: Duration = Duration::from_secs(30 * 60);
 
 type RequestId = u64;
 
@@ -44,8 +37,7 @@ struct Asker<C> {
     client: Arc<C>,
     connect_timeout: Duration,
     is_repeatable: bool,
-    /// Connections that failed one after the other, and when the next one may be made.
-    failures: Mutex<(u32, Instant)>,
+    backoff: Mutex<Backoff>,
 }
 
 /// A connection that serves one request after the other.
@@ -106,7 +98,7 @@ impl<C: Client> Engine<C> {
             client: Arc::clone(&of.client),
             connect_timeout: of.connect_timeout,
             is_repeatable: of.is_repeatable,
-            failures: Mutex::new((0, Instant::now())),
+            backoff: Mutex::default(),
         };
         let engine = Self {
             asker: Arc::new(asker),
@@ -265,8 +257,8 @@ impl<C: Client> Asker<C> {
 
     /// Makes a connection, after a pause that grows with each that failed before.
     async fn connect(&self) -> Result<Kept<C>, Failure> {
-        let (_, resume) = *self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        sleep_until(resume).await;
+        let backoff = *self.backoff.lock().unwrap_or_else(PoisonError::into_inner);
+        backoff.wait().await;
         let connecting = AssertUnwindSafe(self.client.connect()).catch_unwind();
         let connected = match timeout(self.connect_timeout, connecting).await {
             Ok(Ok(connected)) => connected.map_err(Failure::before_call),
@@ -280,10 +272,9 @@ impl<C: Client> Asker<C> {
                 Err(Failure { sign, ..Failure::passing(Cause::of(false, false), call) })
             }
         };
+        let mut backoff = self.backoff.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        failures.0 = if connected.is_ok() { 0 } else { failures.0.saturating_add(1) };
-        failures.1 = now + pause(failures.0);
+        backoff.note(connected.is_err(), now);
         Ok(Kept { connection: connected?, made: now, used: now })
     }
 }
@@ -304,7 +295,7 @@ impl Columns {
             let mut reply = LookupReply::new(self.misses, left.len());
             let fields = self.schema.fields().iter();
             let mut columns: Vec<_> = fields.map(|it| TextColumn::new(it, left.len())).collect();
-            let (mut bytes, mut rows) = (0, 0);
+            let mut bytes = 0;
             while bytes <= GROUP_BYTES
                 && let Some((attempt, answer)) = left.next()
             {
@@ -314,7 +305,6 @@ impl Columns {
                     }
                     Answer::Found(texts) if !texts.is_empty() => {
                         let found = texts.len() / columns.len();
-                        rows += found;
                         reply.found(attempt, u32::try_from(found).unwrap_or(u32::MAX));
                         let width = columns.len();
                         for (index, text) in texts.iter().enumerate() {
@@ -330,38 +320,16 @@ impl Columns {
                     }
                     Answer::Found(_) | Answer::Missed => {
                         if reply.missed(attempt) {
-                            rows += 1;
                             columns.iter_mut().for_each(TextColumn::push_null);
                         }
                     }
                     Answer::Failed(failure) => reply.failed(attempt, failure),
                 }
             }
-            self.send(reply, columns, rows)?;
+            let columns = columns.into_iter().map(TextColumn::finish).collect::<Result<_, _>>()?;
+            let Self { schema, required, replies, .. } = self;
+            replies.send(reply.finish_columns(columns, schema, required, "the service")?);
         }
-        Ok(())
-    }
-
-    fn send(
-        &self,
-        reply: LookupReply,
-        columns: Vec<TextColumn>,
-        rows: usize,
-    ) -> Result<(), TaskError> {
-        let mut bad = Vec::new();
-        let mut arrays = Vec::with_capacity(columns.len());
-        for column in columns {
-            let parsed = column.finish()?;
-            bad.extend(parsed.bad.into_iter().map(|(row, what)| (row, plain_failure(what))));
-            arrays.push(parsed.array);
-        }
-        let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        let schema = SchemaRef::clone(&self.schema);
-        let rows =
-            RecordBatch::try_new_with_options(schema, arrays, &options).map_err(|error| {
-                TaskError::Internal(format!("answers do not fit the schema: {error}"))
-            })?;
-        self.replies.send(reply.finish_required(&rows, bad, &self.required, "the service")?);
         Ok(())
     }
 }

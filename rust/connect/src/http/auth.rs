@@ -23,7 +23,7 @@ use super::oauth::{TokenConfig, Tokens};
 use super::reply::Outgoing;
 use super::sigv4::{KeysConfig, Signer};
 use crate::failure::Failure;
-use crate::settings_key::key_of;
+use crate::settings::key_of;
 use crate::template::Template;
 
 /// The secrets of this process, by what tells them apart.

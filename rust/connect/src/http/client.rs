@@ -10,7 +10,7 @@ use super::connect::Connector;
 use super::http2::Pings;
 use super::protocol::{Protocol, Version};
 use super::proxies::{Proxies, ProxyChoice};
-use crate::settings_key::key_of;
+use crate::settings::{key_of, seconds};
 use crate::tls::{TlsSettings, Trust};
 
 /// A connection of HTTP/2 that says nothing is asked so often whether it is alive, and may take so
@@ -114,9 +114,4 @@ impl ClientSettings {
         };
         Ok(Connector::new(&tls, self.version, limit, self.streams(), pings))
     }
-}
-
-fn seconds(value: f64, option: &str) -> Result<Duration, StartError> {
-    Duration::try_from_secs_f64(value)
-        .map_err(|_| StartError::option(format!("`{option}` is not a duration: {value} seconds")))
 }

@@ -25,8 +25,8 @@ use super::http1::Line;
 use super::http2::{Pings, SharedLine};
 use super::place::Origin;
 use super::protocol::{Protocol, Version};
-use super::wire::{Duplex, Open, Wire};
-use crate::dial::Addresses;
+use super::wire::{Open, Wire};
+use crate::dial::{Addresses, Duplex};
 
 type Cause = Box<dyn StdError + Send + Sync>;
 

@@ -18,12 +18,10 @@ use tokio::time::Instant;
 use super::http1::Line;
 use super::http2::{SharedLine, Stream};
 use super::protocol::Protocol;
+use crate::dial::{HIGHEST_AGE, HIGHEST_IDLE};
 
-/// Longest time that a connection is kept without a call, where a lost request is sent again.
-const LONGEST_IDLE: Duration = Duration::from_secs(60);
-
-/// The same where it must not be sent again, and the server does not say how long it keeps
-/// connections. Widespread servers do so for 5 seconds.
+/// Longest time that a connection is kept without a call, where a lost request must not be sent again and
+/// the server does not say how long it keeps connections. Widespread servers do so for 5 seconds.
 const CAREFUL_IDLE: Duration = Duration::from_secs(4);
 
 /// What a server closes before this was not closed because it was idle.
@@ -31,9 +29,6 @@ const SHORTEST_SEEN: Duration = Duration::from_secs(1);
 
 /// For how long it counts that a server closed connections that were idle.
 const SEEN_FOR: Duration = Duration::from_secs(5 * 60);
-
-/// Highest age of a connection: names move, and only new connections look them up.
-pub(super) const HIGHEST_AGE: Duration = Duration::from_secs(30 * 60);
 
 /// How long calls wait for a connection that another one makes, which takes two or three round trips.
 const PATIENCE: Duration = Duration::from_millis(250);
@@ -266,7 +261,7 @@ impl State {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
         };
-        known.unwrap_or(if careful { CAREFUL_IDLE } else { LONGEST_IDLE }).min(LONGEST_IDLE)
+        known.unwrap_or(if careful { CAREFUL_IDLE } else { HIGHEST_IDLE }).min(HIGHEST_IDLE)
     }
 
     fn take_stream(&mut self, now: Instant) -> Option<Stream> {
@@ -331,7 +326,7 @@ impl State {
                 Some((before, since)) if before == at => (before, since),
                 _ => (at, now),
             });
-            it.is_of_use(now) && it.idle.is_none_or(|(_, since)| now < since + LONGEST_IDLE)
+            it.is_of_use(now) && it.idle.is_none_or(|(_, since)| now < since + HIGHEST_IDLE)
         });
         !self.idle.is_empty() || !self.shared.is_empty()
     }

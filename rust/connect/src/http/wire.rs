@@ -9,10 +9,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What a connection is made over.
-pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
+use crate::dial::Duplex;
 
 /// How often bytes came over a connection. One that has not changed says that nothing came.
 #[derive(Clone, Debug, Default)]

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use sparkawait_task::error::StartError;
 use sparkawait_task::shared::{Lender, Lent};
-use sparkawait_task::supervision::{pause, spawn_aside};
+use sparkawait_task::supervision::{Backoff, spawn_aside};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, Semaphore};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep};
 
+use crate::dial::{HIGHEST_AGE, HIGHEST_IDLE};
 use crate::postgres::failure::Fault;
 use crate::postgres::plan::{Plan, Request};
 use crate::postgres::plans::Plans;
@@ -21,13 +22,6 @@ use crate::postgres::session::Session;
 
 /// The pools of this process.
 static POOLS: Lender = Lender::new();
-
-/// A connection that is older is replaced when nobody has it, so that a name that has moved is
-/// followed; those of a pool are spread over the last tenth.
-const HIGHEST_AGE: Duration = Duration::from_secs(30 * 60);
-
-/// A connection that nobody had for so long is closed: what stands between may have forgotten it.
-const HIGHEST_IDLE: Duration = Duration::from_secs(60);
 
 /// How often a query is given another connection for one that was given up meanwhile.
 const LEASES: usize = 3;
@@ -56,10 +50,7 @@ struct Slot {
 #[derive(Default)]
 struct SlotState {
     session: Option<Arc<Session>>,
-    /// Attempts to connect that failed since the last that did not.
-    failures: u32,
-    /// Nobody connects before.
-    not_before: Option<Instant>,
+    backoff: Backoff,
 }
 
 /// The use of a connection; counted until it is dropped.
@@ -249,7 +240,7 @@ impl Slot {
             Some(session) if session.is_open() && !self.is_worn(session.age(), 0) => {
                 Look::Connected(Arc::clone(session))
             }
-            _ if state.not_before.is_some_and(|at| at > Instant::now()) => Look::Busy,
+            _ if state.backoff.rest(Instant::now()).is_some() => Look::Busy,
             _ => Look::Free,
         }
     }
@@ -263,9 +254,7 @@ impl Slot {
             return Ok(Arc::clone(session));
         }
         state.session = None;
-        if let Some(at) = state.not_before {
-            sleep_until(at).await;
-        }
+        state.backoff.wait().await;
         match pool.connect().await {
             Ok(session) => {
                 let session = Arc::new(session);
@@ -273,8 +262,7 @@ impl Slot {
                 Ok(session)
             }
             Err(failure) => {
-                state.failures = state.failures.saturating_add(1);
-                state.not_before = Some(Instant::now() + pause(state.failures));
+                state.backoff.note(true, Instant::now());
                 Err(failure)
             }
         }

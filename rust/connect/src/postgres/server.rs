@@ -16,7 +16,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use crate::postgres::connect::{Greeting, Opened, Place, Unreachable, connect};
 use crate::postgres::dsn::{Dsn, Wanted};
 use crate::postgres::failure::Fault;
-use crate::settings_key::key_of;
+use crate::settings::{key_of, seconds};
 use crate::tls::TlsSettings;
 
 /// A server and the settings of connections to it.
@@ -141,12 +141,8 @@ impl ServerConfig {
 
     /// Reads how long to connect, and how long a server may be silent.
     fn limits(&self) -> Result<(Duration, Option<Duration>), StartError> {
-        let duration = |seconds: f64, name: &str| {
-            Duration::try_from_secs_f64(seconds)
-                .map_err(|_| StartError::option(format!("`{name}` is out of range")))
-        };
-        let limit = duration(self.connect_seconds, "connect_timeout")?;
-        let statement = self.statement_seconds.map(|it| duration(it, "statement_timeout"));
+        let limit = seconds(self.connect_seconds, "connect_timeout")?;
+        let statement = self.statement_seconds.map(|it| seconds(it, "statement_timeout"));
         Ok((limit, statement.transpose()?.map(|statement| statement.saturating_add(limit))))
     }
 

@@ -13,28 +13,24 @@ use redis::{ConnectionAddr, ConnectionInfo};
 use rustls::pki_types::{InvalidDnsNameError, ServerName};
 use sparkawait_core::ErrorKind;
 use sparkawait_task::error::StartError;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use crate::dial::Addresses;
+use crate::dial::{Addresses, Duplex};
 use crate::tls::{Trust, in_words, is_refused_certificate};
 
 use super::failure;
 use super::login::{self, Login, Packed};
 use super::resp::Reply;
 use super::scanner::Scanner;
-use super::server::{Server, parse, seconds};
+use super::server::{Server, parse};
 use crate::failure::Failure;
+use crate::settings::seconds;
 
 /// The most bytes of a reply to what comes first on a connection: a status, or the words of an error.
 const GREETING_BYTES: usize = 64 << 10;
-
-/// What a connection reads from and writes to.
-pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 /// A server, and what a connection to it needs.
 pub(super) struct Target {
@@ -165,7 +161,7 @@ impl Target {
     }
 
     /// Opens a connection that is ready for commands, to the first address that gives one.
-    pub(super) async fn connect(&self) -> Result<Box<dyn Stream>, Failure> {
+    pub(super) async fn connect(&self) -> Result<Box<dyn Duplex>, Failure> {
         let (start, count) = (self.turn.load(Ordering::Relaxed), self.endpoints.len());
         let mut failed: Option<Failure> = None;
         for turn in (start..).take(count) {
@@ -191,7 +187,7 @@ impl Target {
         &self,
         endpoint: &Endpoint,
         index: usize,
-    ) -> Result<Box<dyn Stream>, Failure> {
+    ) -> Result<Box<dyn Duplex>, Failure> {
         let known = self.login.texts(index).await;
         let mut connected = self.open_by(endpoint, index).await;
         let is_refused = |it: &Failure| it.call.kind == ErrorKind::Unauthorized;
@@ -205,7 +201,7 @@ impl Target {
         connected.map_err(Failure::before_call)
     }
 
-    async fn open_by(&self, endpoint: &Endpoint, index: usize) -> Result<Box<dyn Stream>, Failure> {
+    async fn open_by(&self, endpoint: &Endpoint, index: usize) -> Result<Box<dyn Duplex>, Failure> {
         match self.login.question(index) {
             None => self.open(endpoint, &self.login.greeting(index)).await,
             Some(question) => self.open_primary(endpoint, index, &question).await,
@@ -223,7 +219,7 @@ impl Target {
         endpoint: &Endpoint,
         index: usize,
         question: &Packed,
-    ) -> Result<Box<dyn Stream>, Failure> {
+    ) -> Result<Box<dyn Duplex>, Failure> {
         let (name, mut primary) = (endpoint.to_string(), None);
         let mut asked = self.open(endpoint, &Packed::default()).await?;
         let asking = exchange(&mut asked, question, |reply| primary = login::address(reply));
@@ -256,12 +252,12 @@ impl Target {
         &self,
         endpoint: &Endpoint,
         greeting: &Packed,
-    ) -> Result<Box<dyn Stream>, Failure> {
+    ) -> Result<Box<dyn Duplex>, Failure> {
         let name = endpoint.to_string();
         let mut addresses = match endpoint {
             Endpoint::Unix(path) => {
                 let connecting = async {
-                    let mut stream: Box<dyn Stream> = Box::new(UnixStream::connect(path).await?);
+                    let mut stream: Box<dyn Duplex> = Box::new(UnixStream::connect(path).await?);
                     exchange(&mut stream, greeting, |_| ()).await?;
                     Ok(stream)
                 };
@@ -276,7 +272,7 @@ impl Target {
             let before = addresses.len();
             let connecting = async {
                 let tcp = addresses.dial().await?;
-                let mut stream: Box<dyn Stream> = match (&self.tls, endpoint) {
+                let mut stream: Box<dyn Duplex> = match (&self.tls, endpoint) {
                     (Some(tls), Endpoint::Tcp(host, _)) => {
                         let host = ServerName::try_from(host.clone())
                             .map_err(|error| Broken::Tls(io::Error::other(error)))?;
@@ -361,7 +357,7 @@ impl Broken {
 
 /// Sends commands, and passes on their replies.
 async fn exchange(
-    stream: &mut Box<dyn Stream>,
+    stream: &mut Box<dyn Duplex>,
     Packed { bytes, count }: &Packed,
     mut take: impl FnMut(Reply<'_>),
 ) -> Result<(), Broken> {

@@ -23,15 +23,16 @@ use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use sparkawait_core::operator::Retry;
-use sparkawait_task::supervision::{Service, keep_running, pause};
+use sparkawait_task::supervision::{Backoff, Service, keep_running};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
+use crate::dial::{Duplex, HIGHEST_AGE};
 use crate::failure::Failure;
 
-use super::connect::{Stream, Target};
+use super::connect::Target;
 use super::failure;
 use super::job::Job;
 use super::resp::Garbage;
@@ -45,10 +46,6 @@ const KEPT_BYTES: usize = 4 << 20;
 
 /// No further job is taken while so many bytes wait to be written.
 const UNWRITTEN_BYTES: usize = 4 << 20;
-
-/// A connection that is older is replaced as soon as it owes nothing, so that a name that has moved is
-/// followed.
-const HIGHEST_AGE: Duration = Duration::from_secs(30 * 60);
 
 /// How often a server that owes replies is looked at, unless `idle_timeout` is short.
 const LONGEST_TICK: Duration = Duration::from_millis(250);
@@ -68,7 +65,6 @@ impl Link {
     ) -> Self {
         let (jobs, receiver) = unbounded_channel();
         let never = failure::of_no_connection(target.address(), "it was never made");
-        let resume = Instant::now();
         let line = Line {
             target,
             idle,
@@ -76,8 +72,7 @@ impl Link {
             jobs: receiver,
             again: VecDeque::new(),
             connection: None,
-            failures: 0,
-            resume,
+            backoff: Backoff::default(),
             last: never,
         };
         keep_running(runtime, "redis.link", line);
@@ -105,10 +100,8 @@ struct Line {
     again: VecDeque<Sent>,
     /// What is under way, or waits for a connection that is being made.
     connection: Option<Connection>,
-    /// Connections that failed one after the other.
-    failures: u32,
-    /// Before this, jobs fail as the last connection did.
-    resume: Instant,
+    /// While it rests, jobs fail as the last connection did.
+    backoff: Backoff,
     last: Failure,
 }
 
@@ -140,10 +133,9 @@ impl Service for Line {
         loop {
             if self.again.is_empty() {
                 let Some(job) = self.jobs.recv().await else { return };
-                let now = Instant::now();
-                if now < self.resume {
+                if let Some(rest) = self.backoff.rest(Instant::now()) {
                     if self.last.may_pass() {
-                        self.last.retry = Retry::After(self.resume - now);
+                        self.last.retry = Retry::After(rest);
                     }
                     job.answers.fail(&self.last);
                     continue;
@@ -201,7 +193,6 @@ impl Line {
     fn lose(&mut self, may_send_again: bool) {
         let connection = self.connection.take();
         let was_good = connection.as_ref().is_some_and(|it| it.was_good);
-        self.failures = if was_good { 0 } else { self.failures + 1 };
         for Sent { job, is_again } in connection.into_iter().flat_map(|it| it.jobs) {
             if may_send_again && was_good && !is_again && job.answers.may_be_repeated() {
                 self.again.push_back(Sent { job, is_again: true });
@@ -210,7 +201,7 @@ impl Line {
             }
         }
         (self.when_lost)();
-        self.resume = Instant::now() + pause(self.failures);
+        self.backoff.note(!was_good, Instant::now());
     }
 }
 
@@ -273,7 +264,7 @@ impl Connection {
     /// Serves jobs until the connection or the link ends.
     async fn serve(
         &mut self,
-        stream: Box<dyn Stream>,
+        stream: Box<dyn Duplex>,
         idle: Duration,
         jobs: &mut UnboundedReceiver<Job>,
     ) -> Ended {

@@ -24,9 +24,10 @@ use super::node_map::{Node, NodeMap, Told, UNKNOWN};
 use super::redirection::{Redirection, host_and_port};
 use super::refresh::Refresh;
 use super::routes::Routes;
-use super::server::{ReadFrom, Server, seconds};
+use super::server::{ReadFrom, Server};
 use super::slots::SLOTS;
 use super::topology::{self, Learner, Shard, TopologyAnswer};
+use crate::settings::seconds;
 
 /// How long a replica that was lost is not asked.
 const REST: Duration = Duration::from_secs(2);

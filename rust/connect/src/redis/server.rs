@@ -2,14 +2,13 @@
 //! Where the server is, and how it is talked to.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 use serde::{Deserialize, Serialize};
 use sparkawait_task::error::StartError;
 use sparkawait_task::secret::Sources;
 
-use crate::settings_key::key_of;
+use crate::settings::key_of;
 use crate::tls::TlsSettings;
 
 /// Where the server is, and how it is talked to.
@@ -51,14 +50,6 @@ pub(super) enum ReadFrom {
     Primary,
     /// Replicas, or the primary if there is none that answers.
     Replica,
-}
-
-/// Reads a positive number of seconds.
-pub(super) fn seconds(value: f64, option: &str) -> Result<Duration, StartError> {
-    Duration::try_from_secs_f64(value)
-        .ok()
-        .filter(|it| !it.is_zero())
-        .ok_or_else(|| StartError::option(format!("`{option}` must be positive, got {value}")))
 }
 
 /// Reads an address.

@@ -3,13 +3,11 @@
 
 use std::sync::Arc;
 
-use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Schema, SchemaRef};
 use serde::Deserialize;
 use sparkawait_task::error::{StartError, TaskError};
 use sparkawait_task::function::{Replies, ReplyGroup};
 
-use crate::failure::plain_failure;
 use crate::json::JsonRows;
 use crate::lookup::{LookupReply, Misses};
 use crate::text::{ParsedColumn, check_columns};
@@ -93,18 +91,6 @@ impl Spec {
         reply: LookupReply,
         columns: Result<Vec<ParsedColumn>, TaskError>,
     ) -> Result<ReplyGroup, TaskError> {
-        let mut bad = Vec::new();
-        let mut arrays = Vec::new();
-        for parsed in columns? {
-            arrays.push(parsed.array);
-            bad.extend(parsed.bad.into_iter().map(|(row, message)| (row, plain_failure(message))));
-        }
-        let options = RecordBatchOptions::new().with_row_count(arrays.first().map(|it| it.len()));
-        let rows =
-            RecordBatch::try_new_with_options(SchemaRef::clone(&self.schema), arrays, &options)
-                .map_err(|error| {
-                    TaskError::Internal(format!("values do not fit the schema: {error}"))
-                })?;
-        reply.finish_required(&rows, bad, &self.required, "Redis")
+        reply.finish_columns(columns?, &self.schema, &self.required, "Redis")
     }
 }

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio::sync::{Mutex as Turn, oneshot};
 use tokio::time::{Instant, sleep};
 
@@ -154,6 +155,37 @@ impl Secret {
     }
 }
 
+/// Shows secrets to somebody by `attempt`, as they are now. Where that is refused they are read again, and
+/// shown once more if one has changed; of secrets that may change, a refusal is made one that `may_pass`.
+///
+/// # Errors
+///
+/// What the last attempt failed with.
+pub async fn show<'a, T, E>(
+    secrets: &[&Secret],
+    attempt: impl Fn() -> BoxFuture<'a, Result<T, E>>,
+    is_refused: impl Fn(&E) -> bool,
+    may_pass: impl Fn(E) -> E,
+) -> Result<T, E> {
+    let mut known = Vec::with_capacity(secrets.len());
+    for secret in secrets {
+        known.push(secret.fresh().await);
+    }
+    let mut shown = attempt().await;
+    if shown.as_ref().is_err_and(&is_refused) && secrets.iter().any(|it| it.may_change()) {
+        let mut is_new = false;
+        for (secret, refused) in secrets.iter().zip(&known) {
+            is_new |= secret.instead_of(refused).await.is_some();
+        }
+        if is_new {
+            shown = attempt().await;
+        }
+        // It may be changing just now.
+        shown = shown.map_err(|it| if is_refused(&it) { may_pass(it) } else { it });
+    }
+    shown
+}
+
 /// Shows nothing of the text.
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -163,7 +195,10 @@ impl fmt::Debug for Secret {
 
 #[cfg(test)]
 mod tests {
+    use std::future::ready;
     use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures_util::FutureExt;
 
     use super::*;
 
@@ -227,6 +262,34 @@ mod tests {
         assert_eq!(&*secret.text(), "first");
         secret.state().read = Instant::now().checked_sub(PAUSE).unwrap();
         assert_eq!(secret.instead_of("first").await.as_deref(), Some("second"));
+    }
+
+    /// Shows a secret to one who takes `good`; returns what that came to, and what was shown.
+    async fn shown(secret: &Secret, good: &str) -> (Result<(), &'static str>, Vec<Arc<str>>) {
+        let texts = Mutex::new(Vec::new());
+        let attempt = || {
+            let text = secret.text();
+            texts.lock().unwrap().push(Arc::clone(&text));
+            ready(if *text == *good { Ok(()) } else { Err("refused") }).boxed()
+        };
+        let result = show(&[secret], attempt, |it| *it == "refused", |_| "later").await;
+        (result, texts.into_inner().unwrap())
+    }
+
+    #[tokio::test]
+    async fn what_was_refused_is_shown_once_more_if_it_has_changed() {
+        let texts = |all: &[&str]| all.iter().map(|it| Arc::from(*it)).collect::<Vec<Arc<str>>>();
+        let (one, both) = (texts(&["first"]), texts(&["first", "second"]));
+        let (_, secret) = changing(&[Some("second")], false);
+        assert_eq!(shown(&secret, "second").await, (Ok(()), both.clone()));
+
+        let (_, secret) = changing(&[Some("second")], false);
+        assert_eq!(shown(&secret, "third").await, (Err("later"), both));
+
+        let (_, secret) = changing(&[None], false);
+        assert_eq!(shown(&secret, "second").await, (Err("later"), one.clone()));
+        let fixed = Secret::new("first", None);
+        assert_eq!(shown(&fixed, "second").await, (Err("refused"), one));
     }
 
     #[tokio::test]

@@ -16,6 +16,7 @@ use arc_swap::ArcSwapOption;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
+use futures_util::FutureExt;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
 use http::{Method, StatusCode};
 use rand::RngExt;
@@ -24,7 +25,7 @@ use serde_json::Value;
 use sparkawait_core::policy::CallSign;
 use sparkawait_task::cause::Cause;
 use sparkawait_task::error::StartError;
-use sparkawait_task::secret::Secret;
+use sparkawait_task::secret::{Secret, show};
 use sparkawait_task::shared::Lent;
 use sparkawait_task::supervision::spawn_aside;
 use tokio::runtime::Handle;
@@ -258,20 +259,14 @@ impl Tokens {
 
     /// Asks for a token; with another secret, if the one before was refused and there is one.
     async fn ask(&self) -> Result<Answer, Failure> {
-        let secret = self.secret.fresh().await;
-        let failed = match self.ask_with(&secret).await {
-            Err(failed) if matches!(failed.call.status, Some(400 | 401)) => failed,
-            asked => return asked,
-        };
-        match self.secret.instead_of(&secret).await {
-            Some(secret) => self.ask_with(&secret).await,
-            None if self.secret.may_change() => Err(failed.that_may_pass()),
-            None => Err(failed),
-        }
+        let is_refused = |it: &Failure| matches!(it.call.status, Some(400 | 401));
+        let ask = || self.ask_now().boxed();
+        show(&[&*self.secret], ask, is_refused, Failure::that_may_pass).await
     }
 
-    async fn ask_with(&self, secret: &str) -> Result<Answer, Failure> {
-        let (status, headers, body) = self.exchange(self.request(secret)?).await?;
+    async fn ask_now(&self) -> Result<Answer, Failure> {
+        let request = self.request(&self.secret.text())?;
+        let (status, headers, body) = self.exchange(request).await?;
         if status != StatusCode::OK {
             let statuses = RetryStatuses::default();
             return Err(status_failure(&self.host, status, &headers, &body, &statuses));

@@ -3,12 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
+use std::iter::once;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use serde::Deserialize;
 use sparkawait_task::error::StartError;
-use sparkawait_task::secret::{Secret, Sources};
+use sparkawait_task::secret::{Secret, Sources, show};
 use tokio::time::timeout;
 use tokio_postgres::CancelToken;
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -202,6 +204,12 @@ struct Secrets {
     password: Option<Secret>,
 }
 
+impl Secrets {
+    fn all(&self) -> impl Iterator<Item = &Secret> {
+        once(&self.dsn).chain(&self.password)
+    }
+}
+
 /// How the statements of a lookup are sent.
 pub(crate) struct Rules {
     /// Opens the transaction of each query, where connections keep no settings.
@@ -216,47 +224,25 @@ impl Server {
     /// Takes over the secrets that a task was started with: they are the newest.
     pub(crate) fn renew(&self, config: &ServerConfig) {
         let Secrets { dsn, password } = config.secrets();
-        self.secrets.dsn.replace(dsn);
-        if let (Some(own), Some(password)) = (&self.secrets.password, password) {
-            own.replace(password);
-        }
+        let new = once(dsn).chain(password);
+        self.secrets.all().zip(new).for_each(|(own, new)| own.replace(new));
     }
 
     /// Opens a connection, served by a tokio task of its own until the client is dropped.
     ///
     /// Where the server refuses who connects, the secrets are read again.
     pub(crate) async fn connect(&self) -> Result<Opened, Fault> {
-        let Secrets { dsn, password } = &self.secrets;
-        let known = dsn.fresh().await;
-        let known_password = match password {
-            Some(password) => Some(password.fresh().await),
-            None => None,
-        };
-        let failure = match self.connect_as(&known, known_password.as_deref()).await {
-            Err(failure) if failure.is_of_caller() => failure,
-            done => return done,
-        };
-        if !dsn.may_change() && !password.as_ref().is_some_and(Secret::may_change) {
-            return Err(failure);
-        }
-        let is_new_dsn = dsn.instead_of(&known).await.is_some();
-        let is_new_password = match (password, &known_password) {
-            (Some(password), Some(known)) => password.instead_of(known).await.is_some(),
-            _ => false,
-        };
-        if !is_new_dsn && !is_new_password {
-            return Err(failure.that_may_pass());
-        }
-        let password = password.as_ref().map(Secret::text);
-        let connected = self.connect_as(&dsn.text(), password.as_deref()).await;
-        connected.map_err(|it| if it.is_of_caller() { it.that_may_pass() } else { it })
+        let secrets: Vec<&Secret> = self.secrets.all().collect();
+        let connect = || self.connect_now().boxed();
+        show(&secrets, connect, Fault::is_of_caller, Fault::that_may_pass).await
     }
 
-    async fn connect_as(&self, dsn: &str, password: Option<&str>) -> Result<Opened, Fault> {
-        let read = self.config.read_text(dsn);
+    async fn connect_now(&self) -> Result<Opened, Fault> {
+        let Secrets { dsn, password } = &self.secrets;
+        let read = self.config.read_text(&dsn.text());
         let mut config = read.map_err(|error| Fault::permanent(error.message))?.config;
         if let Some(password) = password {
-            config.password(password);
+            config.password(&*password.text());
         }
         connect(&config, &self.tls, &self.greeting, self.limit, &self.unreachable).await
     }

@@ -9,10 +9,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
+use futures_util::FutureExt;
 use redis::{ConnectionAddr, ConnectionInfo};
 use rustls::pki_types::{InvalidDnsNameError, ServerName};
 use sparkawait_core::ErrorKind;
 use sparkawait_task::error::StartError;
+use sparkawait_task::secret::{Secret, show};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
@@ -188,17 +190,11 @@ impl Target {
         endpoint: &Endpoint,
         index: usize,
     ) -> Result<Box<dyn Duplex>, Failure> {
-        let known = self.login.texts(index).await;
-        let mut connected = self.open_by(endpoint, index).await;
+        let secrets: Vec<&Secret> = self.login.secrets(index).collect();
+        let open = || self.open_by(endpoint, index).boxed();
         let is_refused = |it: &Failure| it.call.kind == ErrorKind::Unauthorized;
-        if connected.as_ref().is_err_and(is_refused) && self.login.may_change(index) {
-            if self.login.changes(index, &known).await {
-                connected = self.open_by(endpoint, index).await;
-            }
-            // It may be changing just now.
-            connected = connected.map_err(Failure::that_may_pass);
-        }
-        connected.map_err(Failure::before_call)
+        let opened = show(&secrets, open, is_refused, Failure::that_may_pass).await;
+        opened.map_err(Failure::before_call)
     }
 
     async fn open_by(&self, endpoint: &Endpoint, index: usize) -> Result<Box<dyn Duplex>, Failure> {

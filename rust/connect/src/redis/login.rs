@@ -69,39 +69,12 @@ impl Login {
     /// Takes over the secrets that a task was started with: they are the newest.
     pub(super) fn renew(&self, server: &Server) {
         let Self { urls, password, .. } = Self::new(server);
-        for (own, url) in self.urls.iter().zip(urls) {
-            own.replace(url);
-        }
-        if let (Some(own), Some(password)) = (&self.password, password) {
-            own.replace(password);
-        }
+        let own = self.urls.iter().chain(&self.password);
+        own.zip(urls.into_iter().chain(password)).for_each(|(own, new)| own.replace(new));
     }
 
-    /// Whether the secrets for an address may change.
-    pub(super) fn may_change(&self, index: usize) -> bool {
-        self.secrets(index).any(Secret::may_change)
-    }
-
-    /// Returns the secrets for an address; those that cost little are read again where they may have
-    /// changed.
-    pub(super) async fn texts(&self, index: usize) -> Vec<Arc<str>> {
-        let mut texts = Vec::new();
-        for secret in self.secrets(index) {
-            texts.push(secret.fresh().await);
-        }
-        texts
-    }
-
-    /// Reads the secrets again that were refused; returns whether one has changed.
-    pub(super) async fn changes(&self, index: usize, refused: &[Arc<str>]) -> bool {
-        let mut is_changed = false;
-        for (secret, refused) in self.secrets(index).zip(refused) {
-            is_changed |= secret.instead_of(refused).await.is_some();
-        }
-        is_changed
-    }
-
-    fn secrets(&self, index: usize) -> impl Iterator<Item = &Secret> {
+    /// Returns the secrets for an address.
+    pub(super) fn secrets(&self, index: usize) -> impl Iterator<Item = &Secret> {
         self.urls.get(index).into_iter().chain(&self.password)
     }
 

@@ -32,6 +32,7 @@
 //! | [`zone`] | time zones as Spark names them |
 //! | `owed_calls` | calls that somebody has undertaken to answer |
 //! | `reply_budget` | what the replies that a task is reading come to together |
+//! | `requests` | requests of many rows each, over a bounded number of connections |
 //! | `settings` | what tells the settings of one connection from those of another, and times |
 //! | `tls` | certificates, and whom to trust |
 
@@ -70,6 +71,8 @@ mod postgres;
 mod redis;
 #[cfg(feature = "http")]
 mod reply_budget;
+#[cfg(feature = "tls")]
+mod requests;
 #[cfg(feature = "tls")]
 mod settings;
 pub mod template;

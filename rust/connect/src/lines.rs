@@ -69,15 +69,19 @@ impl<R: Rows> Lines<R> {
         changed
     }
 
-    /// Removes the rows of a request from the line whose turn it is, by `take`, which is told how many
-    /// requests more the channel may have; `None` if no request may be sent.
+    /// Removes the rows of a request from the line whose turn it is; `None` if no request may be sent.
+    ///
+    /// `free` requests may be sent, this one included. `take` is told how many of them are for the rows
+    /// of this line: those that are not for other channels, as many as this one may have.
     pub(crate) fn take<T>(
         &mut self,
+        free: usize,
         take: impl FnOnce(&mut R, usize) -> T,
     ) -> Option<(Option<Key>, T)> {
+        let share = free / self.ready.len().max(1);
         let channel = self.ready.pop_front()?;
         let line = self.channels.get_mut(&channel)?;
-        let taken = take(&mut line.rows, self.most - line.requests);
+        let taken = take(&mut line.rows, share.min(self.most - line.requests).max(1));
         line.requests += 1;
         line.is_ready = false;
         line.make_ready(channel, self.most, &mut self.ready);
@@ -141,7 +145,7 @@ mod tests {
         assert_eq!((lines.channels.len(), lines.ready()), (0, 0));
 
         lines.change(channel, |rows| rows.push_back(13));
-        let taken = lines.take(|rows, room| (rows.pop_front(), room));
+        let taken = lines.take(7, |rows, requests| (rows.pop_front(), requests));
         assert_eq!(taken, Some((channel, (Some(13), 2))));
         assert_eq!((lines.channels.len(), lines.ready()), (1, 0));
         lines.ended(channel);

@@ -1,18 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Lookups in PostgreSQL by a statement with placeholders.
 //!
-//! ```text
-//!  task thread          tokio task of the function        a tokio task for each query
-//!  -----------          --------------------------        ---------------------------
-//!  burst of calls  -->  waiting rows, null keys out  -->  connection, plan, send, read
-//!                            ^ when a query ends                 |
-//!                            +-----------------------------------+--> one reply
-//! ```
-//!
-//! While all connections are busy, rows wait; when one is free, those that wait
-//! go in one query. So queries grow with the load, and no row waits for company.
-//! The rows of a query are of one channel, and channels take turns: one whose
-//! queries take long has its share of the connections, and never the last one.
+//! Rows wait for a free connection as [`requests`](crate::requests) has it, in lines of their channel.
 
 use std::sync::Arc;
 
@@ -23,7 +12,6 @@ use sparkawait_task::concurrency::Concurrency;
 use sparkawait_task::error::StartError;
 use sparkawait_task::function::{GROUP_BYTES, TaskFunction};
 use sparkawait_task::native::{NativeFunction, Start, column_index};
-use sparkawait_task::worker::Worker;
 use tokio_postgres::types::Type;
 
 use crate::lookup::{Misses, positions};
@@ -33,10 +21,9 @@ use crate::postgres::most_found::MostFound;
 use crate::postgres::pool::Pool;
 use crate::postgres::query::Lookup;
 use crate::postgres::server::ServerConfig;
-use crate::postgres::work::Work;
+use crate::requests::Requests;
 
 mod arguments;
-mod awaited_calls;
 mod backlog;
 mod columns;
 mod connect;
@@ -59,12 +46,9 @@ mod planned_query;
 mod plans;
 mod pool;
 mod query;
-mod query_set;
 mod server;
 mod session;
-mod turns;
 mod types;
-mod work;
 
 pub(crate) use describe::describe;
 
@@ -127,7 +111,15 @@ impl NativeFunction for PostgresConfig {
         let arguments = self.arguments(&start.input)?;
         let types: Vec<DataType> =
             arguments.iter().map(|column| start.input.field(*column).data_type().clone()).collect();
-        let lookup = Arc::new(Lookup {
+        let connections = self.server.connections.max(1);
+        let queries = start.channel_share.map_or(connections, |share| share.of(connections));
+        let most = Most {
+            rows: self.most_rows(),
+            bytes: GROUP_BYTES,
+            row_bytes: MOST_ARGUMENT_BYTES,
+        };
+        let lookup = Lookup {
+            backlog: Backlog::new(arguments, self.null_args, most),
             key: self.key(&types, &start.results),
             statement: self.statement.clone(),
             arguments: self.args.iter().cloned().zip(types).collect(),
@@ -139,19 +131,10 @@ impl NativeFunction for PostgresConfig {
             most_found: MostFound::of_row(self.max_reply_bytes),
             rules: self.server.rules()?,
             pool: Pool::shared(&self.server, &start.runtime)?,
-            replies: start.replies.clone(),
-        });
-        let connections = self.server.connections.max(1);
-        let most = Most {
-            rows: self.most_rows(),
-            queries: start.channel_share.map_or(connections, |share| share.of(connections)),
-            bytes: GROUP_BYTES,
-            row_bytes: MOST_ARGUMENT_BYTES,
+            replies: start.replies,
         };
-        let waiting = Backlog::new(arguments, self.null_args, most);
-        let work = Work::new(waiting, lookup);
-        let run = |commands| work.run(commands);
-        Ok(Box::new(Worker::start(&start.runtime, "postgres.lookup", start.replies, run)))
+        let turns = Arc::clone(&lookup.pool.turns);
+        Ok(Box::new(Requests::start(lookup, queries, turns, &start.runtime)))
     }
 }
 

@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Asks a client for the rows of one task.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arrow::datatypes::SchemaRef;
 use futures_util::FutureExt;
-use futures_util::future::{AbortHandle, Abortable, BoxFuture};
-use futures_util::stream::{FuturesUnordered, StreamExt};
+use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::AttemptId;
 use sparkawait_core::policy::CallSign;
-use sparkawait_core::{ErrorKind, Key};
 use sparkawait_runtime::panic_message;
 use sparkawait_task::cause::Cause;
 use sparkawait_task::error::{CallFailure, StartError, TaskError};
 use sparkawait_task::function::{Calls, GROUP_BYTES, Replies};
 use sparkawait_task::native::Start;
 use sparkawait_task::supervision::Backoff;
-use sparkawait_task::worker::{Command, Commands, Worker};
+use sparkawait_task::worker::Worker;
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
 use super::client::{Answer, Client, Exchange};
@@ -27,18 +26,9 @@ use crate::dial::{HIGHEST_AGE, HIGHEST_IDLE};
 use crate::failure::{Failure, plain_failure};
 use crate::lines::Lines;
 use crate::lookup::{LookupReply, Misses};
+use crate::requests::{Asks, AwaitedCalls, Requests};
 use crate::template::{BoundTemplate, Escape};
 use crate::text::TextColumn;
-
-type RequestId = u64;
-
-/// What the requests of a task share.
-struct Asker<C> {
-    client: Arc<C>,
-    connect_timeout: Duration,
-    is_repeatable: bool,
-    backoff: Mutex<Backoff>,
-}
 
 /// A connection that serves one request after the other.
 struct Kept<C: Client> {
@@ -47,37 +37,16 @@ struct Kept<C: Client> {
     used: Instant,
 }
 
-/// The end of a request; without a connection where that is of no more use.
-struct Asked<C: Client> {
-    kept: Option<Kept<C>>,
-    answers: Result<Vec<Answer>, Failure>,
-}
-
-/// A request on its way.
-struct Sent {
-    channel: Option<Key>,
-    attempts: Vec<AttemptId>,
-    /// Calls that nobody waits for any more.
-    cancelled: usize,
-    abort: AbortHandle,
-}
-
-/// The calls of a task that were not answered.
+/// What the requests of a task share.
 pub(super) struct Engine<C: Client> {
-    asker: Arc<Asker<C>>,
+    client: Arc<C>,
     key: BoundTemplate,
-    columns: Columns,
     most_rows: usize,
-    most_requests: usize,
-    waiting: Lines<VecDeque<(AttemptId, Vec<u8>)>>,
-    sent: HashMap<RequestId, Sent>,
-    running: FuturesUnordered<BoxFuture<'static, (RequestId, Option<Asked<C>>)>>,
-    kept: Vec<Kept<C>>,
-    next: RequestId,
-}
-
-/// How answers become rows.
-struct Columns {
+    connect_timeout: Duration,
+    is_repeatable: bool,
+    /// Connections that no request has.
+    kept: Mutex<Vec<Kept<C>>>,
+    backoff: Mutex<Backoff>,
     misses: Misses,
     schema: SchemaRef,
     required: Vec<usize>,
@@ -94,54 +63,35 @@ impl<C: Client> Engine<C> {
     ) -> Worker {
         let Start { replies, runtime, results: schema, channel_share, .. } = start;
         let connections = of.connections.max(1);
-        let asker = Asker {
+        let requests = channel_share.map_or(connections, |it| it.of(connections));
+        let engine = Self {
             client: Arc::clone(&of.client),
+            key,
+            most_rows: of.rows.max(1),
             connect_timeout: of.connect_timeout,
             is_repeatable: of.is_repeatable,
+            kept: Mutex::default(),
             backoff: Mutex::default(),
+            misses: of.misses,
+            schema,
+            required,
+            replies,
         };
-        let engine = Self {
-            asker: Arc::new(asker),
-            key,
-            columns: Columns { misses: of.misses, schema, required, replies: replies.clone() },
-            most_rows: of.rows.max(1),
-            most_requests: connections,
-            waiting: Lines::new(channel_share.map_or(connections, |it| it.of(connections))),
-            sent: HashMap::new(),
-            running: FuturesUnordered::new(),
-            kept: Vec::new(),
-            next: 0,
-        };
-        Worker::start(&runtime, C::NAME, replies, |commands| engine.run(commands))
+        Requests::start(engine, requests, Arc::new(Semaphore::new(connections)), &runtime)
+    }
+}
+
+impl<C: Client> Asks for Engine<C> {
+    type Rows = VecDeque<(AttemptId, Vec<u8>)>;
+    type Batch = (Vec<AttemptId>, Vec<Vec<u8>>);
+
+    const NAME: &'static str = C::NAME;
+
+    fn replies(&self) -> &Replies {
+        &self.replies
     }
 
-    /// Serves commands until the function is closed; then all requests end with it.
-    async fn run(mut self, mut commands: Commands) {
-        loop {
-            let done = tokio::select! {
-                biased;
-                command = commands.recv() => match command {
-                    Some(Command::Invoke(calls)) => self.add(&calls),
-                    Some(Command::Cancel(cancelled)) => {
-                        self.cancel(&cancelled);
-                        Ok(())
-                    }
-                    None => return,
-                },
-                Some((id, asked)) = self.running.next(), if !self.running.is_empty() => {
-                    self.end(id, asked)
-                }
-            };
-            if let Err(error) = done {
-                self.columns.replies.fail(error);
-                return;
-            }
-            self.send();
-        }
-    }
-
-    /// Has the rows of a burst wait for their requests.
-    fn add(&mut self, calls: &Calls) -> Result<(), TaskError> {
+    fn add(&self, calls: &Calls, waiting: &mut Lines<Self::Rows>) -> Result<(), TaskError> {
         // The columns were checked at the start, so this fails for no user.
         let internal = |error: StartError| TaskError::Internal(error.message);
         let rows = calls.batches.iter().map(|it| self.key.rows(&it.batch).map_err(internal));
@@ -151,68 +101,46 @@ impl<C: Client> Engine<C> {
             let mut key = Vec::new();
             if rows[call.batch as usize].write(call.row as usize, Escape::None, &mut key) {
                 let add = |line: &mut VecDeque<_>| line.push_back((call.attempt, key));
-                self.waiting.change(calls.channel(call), add);
+                waiting.change(calls.channel(call), add);
             } else {
                 nulls.push(call.attempt);
             }
         }
         if !nulls.is_empty() {
-            let Columns { misses, schema, replies, .. } = &self.columns;
-            replies.send(LookupReply::null_keys(*misses, schema, &nulls)?);
+            self.replies.send(LookupReply::null_keys(self.misses, &self.schema, &nulls)?);
         }
         Ok(())
     }
 
-    /// Sends what may be sent: rows are spread over the connections that are free.
-    fn send(&mut self) {
-        while self.sent.len() < self.most_requests {
-            let (free, ready) = (self.most_requests - self.sent.len(), self.waiting.ready());
-            let most = self.most_rows;
-            let taken = self.waiting.take(|line, room| {
-                let requests = (free / ready).min(room).max(1);
-                let rows = line.len().div_ceil(requests).min(most);
-                line.drain(..rows).unzip()
-            });
-            let Some((channel, (attempts, keys))): Option<(_, (Vec<AttemptId>, Vec<_>))> = taken
-            else {
-                return;
-            };
-            self.columns.replies.started(&attempts);
-            if let Some(first) = attempts.first() {
-                self.columns.replies.requested(*first);
-            }
-            self.next += 1;
-            let (id, now) = (self.next, Instant::now());
-            self.kept.retain(|it| it.is_fresh(now));
-            let asking = Arc::clone(&self.asker).ask(self.kept.pop(), keys);
-            let (abort, registration) = AbortHandle::new_pair();
-            let asking = Abortable::new(asking, registration);
-            self.running.push(asking.map(move |asked| (id, asked.ok())).boxed());
-            self.sent.insert(id, Sent { channel, attempts, cancelled: 0, abort });
-        }
+    fn take(&self, rows: &mut Self::Rows, requests: usize) -> Result<Self::Batch, TaskError> {
+        let many = rows.len().div_ceil(requests).min(self.most_rows);
+        Ok(rows.drain(..many).unzip())
     }
 
-    fn end(&mut self, id: RequestId, asked: Option<Asked<C>>) -> Result<(), TaskError> {
-        let Some(Sent { channel, attempts, .. }) = self.sent.remove(&id) else { return Ok(()) };
-        self.waiting.ended(channel);
-        // Of what was aborted nobody waits for anything.
-        let Some(Asked { kept, answers }) = asked else { return Ok(()) };
-        self.kept.extend(kept);
-        let answers =
-            answers.unwrap_or_else(|failure| vec![Answer::Failed(failure); attempts.len()]);
-        self.columns.reply(attempts, answers)
+    fn remove(rows: &mut Self::Rows, cancelled: &[AttemptId]) {
+        rows.retain(|(attempt, _)| cancelled.binary_search(attempt).is_err());
     }
 
-    /// Forgets rows, and ends the requests that have no others.
-    fn cancel(&mut self, cancelled: &[AttemptId]) {
-        let is_cancelled = |it: &AttemptId| cancelled.binary_search(it).is_ok();
-        self.waiting.remove(|_, line| line.retain(|(attempt, _)| !is_cancelled(attempt)));
-        for sent in self.sent.values_mut() {
-            sent.cancelled += sent.attempts.iter().filter(|it| is_cancelled(it)).count();
-            if sent.cancelled == sent.attempts.len() {
-                sent.abort.abort();
-            }
+    fn attempts((attempts, _): &Self::Batch) -> &[AttemptId] {
+        attempts
+    }
+
+    async fn ask(
+        self: Arc<Self>,
+        (attempts, keys): Self::Batch,
+        wanted: Arc<AwaitedCalls>,
+    ) -> Result<(), TaskError> {
+        if let Some(first) = attempts.first() {
+            self.replies.requested(*first);
         }
+        let answers = tokio::select! {
+            biased;
+            () = wanted.none_of(&attempts) => return Ok(()),
+            answers = self.answers(&keys) => answers,
+        };
+        let failed = |failure| vec![Answer::Failed(failure); attempts.len()];
+        let answers = answers.unwrap_or_else(failed);
+        self.reply(attempts, answers)
     }
 }
 
@@ -222,23 +150,22 @@ impl<C: Client> Kept<C> {
     }
 }
 
-impl<C: Client> Asker<C> {
+impl<C: Client> Engine<C> {
     /// Asks for some keys; once more where a connection that was kept has ended under it.
-    async fn ask(self: Arc<Self>, mut kept: Option<Kept<C>>, keys: Vec<Vec<u8>>) -> Asked<C> {
+    async fn answers(&self, keys: &[Vec<u8>]) -> Result<Vec<Answer>, Failure> {
+        let mut kept = self.take_kept();
         loop {
             let was_kept = kept.is_some();
             let mut used = match kept.take() {
                 Some(kept) => kept,
-                None => match self.connect().await {
-                    Ok(made) => made,
-                    Err(failure) => return Asked { kept: None, answers: Err(failure) },
-                },
+                None => self.connect().await?,
             };
-            let asking = AssertUnwindSafe(self.client.ask(&mut used.connection, &keys));
+            let asking = AssertUnwindSafe(self.client.ask(&mut used.connection, keys));
             let failure = match asking.catch_unwind().await {
                 Ok(Ok(answers)) if answers.len() == keys.len() => {
                     used.used = Instant::now();
-                    return Asked { kept: Some(used), answers: Ok(answers) };
+                    self.kept().push(used);
+                    return Ok(answers);
                 }
                 Ok(Ok(answers)) => {
                     internal::<C>(&format!("answered {} of {} keys", answers.len(), keys.len()))
@@ -250,9 +177,20 @@ impl<C: Client> Asker<C> {
             };
             let is_again = failure.may_pass() && failure.cause.may_repeat(self.is_repeatable);
             if !was_kept || !is_again {
-                return Asked { kept: None, answers: Err(failure) };
+                return Err(failure);
             }
         }
+    }
+
+    /// Takes a connection that was used before.
+    fn take_kept(&self) -> Option<Kept<C>> {
+        let (mut kept, now) = (self.kept(), Instant::now());
+        kept.retain(|it| it.is_fresh(now));
+        kept.pop()
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Vec<Kept<C>>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes a connection, after a pause that grows with each that failed before.
@@ -277,17 +215,7 @@ impl<C: Client> Asker<C> {
         backoff.note(connected.is_err(), now);
         Ok(Kept { connection: connected?, made: now, used: now })
     }
-}
 
-/// Makes the failure of calls of a connector that does what it must not do.
-fn internal<C: Client>(what: &str) -> Failure {
-    tracing::error!(connector = C::NAME, what, "a connector is broken");
-    let text = format!("the connector `{}` is broken; the log says why", C::NAME);
-    let call = CallFailure::new(ErrorKind::Internal, text);
-    Failure { sign: CallSign::Neutral, ..Failure::lasting(Cause::Unknown, call) }
-}
-
-impl Columns {
     /// Replies to the calls of a request, in as many groups as the answers are large.
     fn reply(&self, attempts: Vec<AttemptId>, answers: Vec<Answer>) -> Result<(), TaskError> {
         let mut left = attempts.into_iter().zip(answers).peekable();
@@ -332,6 +260,14 @@ impl Columns {
         }
         Ok(())
     }
+}
+
+/// Makes the failure of calls of a connector that does what it must not do.
+fn internal<C: Client>(what: &str) -> Failure {
+    tracing::error!(connector = C::NAME, what, "a connector is broken");
+    let text = format!("the connector `{}` is broken; the log says why", C::NAME);
+    let call = CallFailure::new(ErrorKind::Internal, text);
+    Failure { sign: CallSign::Neutral, ..Failure::lasting(Cause::Unknown, call) }
 }
 
 fn misfit(texts: usize, columns: usize) -> CallFailure {

@@ -32,8 +32,6 @@ pub(crate) enum NullArgs {
 pub(crate) struct Most {
     /// Rows of a query.
     pub(crate) rows: usize,
-    /// Queries of a channel.
-    pub(crate) queries: usize,
     /// Bytes of the arguments of a query, unless it is of one row.
     pub(crate) bytes: usize,
     /// Bytes of the arguments of a row.
@@ -49,18 +47,17 @@ pub(crate) struct Unasked {
     pub(crate) too_large: Vec<AttemptId>,
 }
 
-/// The rows that wait, as the arguments of their queries.
+/// How rows wait: as the arguments of their queries.
 pub(crate) struct Backlog {
     /// Index of the column of each argument.
     columns: Vec<usize>,
     null_args: NullArgs,
     most: Most,
-    lines: Lines<Segments>,
 }
 
-/// The rows of a channel.
+/// The rows of a channel that wait.
 #[derive(Default)]
-struct Segments {
+pub(crate) struct Segments {
     /// Oldest first.
     segments: VecDeque<Keys>,
     /// In all segments.
@@ -73,25 +70,18 @@ impl Rows for Segments {
     }
 }
 
-/// The rows of a query.
-pub(crate) struct Batch {
-    pub(crate) channel: Option<Key>,
-    pub(crate) keys: Keys,
-}
-
 impl Backlog {
-    /// Makes room for rows with arguments in `columns`.
+    /// Has rows wait with arguments in `columns`.
     pub(crate) fn new(columns: Vec<usize>, null_args: NullArgs, most: Most) -> Self {
-        Self { columns, null_args, most, lines: Lines::new(most.queries) }
+        Self { columns, null_args, most }
     }
 
-    /// Returns whether there are rows for a query that may be sent.
-    pub(crate) fn is_ready(&self) -> bool {
-        self.lines.ready() > 0
-    }
-
-    /// Adds the rows of a burst, except those that it returns: they need no query.
-    pub(crate) fn add(&mut self, calls: &Calls) -> Result<Unasked, TaskError> {
+    /// Adds the rows of a burst to the lines, except those that it returns: they need no query.
+    pub(crate) fn add(
+        &self,
+        calls: &Calls,
+        lines: &mut Lines<Segments>,
+    ) -> Result<Unasked, TaskError> {
         let mut unasked = Unasked::default();
         let mut attempts = Vec::with_capacity(calls.calls.len());
         let mut rows = Vec::with_capacity(calls.calls.len());
@@ -140,11 +130,11 @@ impl Backlog {
             if has_channels {
                 let mut at = 0;
                 for same in channels[from..to].chunk_by(|one, other| one == other) {
-                    self.push(same[0], keys.slice(at, same.len()));
+                    push(lines, same[0], keys.slice(at, same.len()));
                     at += same.len();
                 }
             } else {
-                self.push(None, keys);
+                push(lines, None, keys);
             }
             from = to;
         }
@@ -183,51 +173,38 @@ impl Backlog {
         Ok(Keys { attempts, arguments })
     }
 
-    /// Removes calls that nobody waits for any more; they are sorted.
-    pub(crate) fn remove(&mut self, cancelled: &[AttemptId]) {
-        self.lines.remove(|_, line| {
-            for keys in &mut line.segments {
-                let is_wanted = |attempt| cancelled.binary_search(attempt).is_err();
-                let keep: Vec<bool> = keys.attempts.iter().map(is_wanted).collect();
-                if keep.contains(&false) {
-                    // Left as it is if that fails: an answer to a cancelled call does no harm.
-                    if let Ok(kept) = keys.keep(keep) {
-                        *keys = kept;
-                    }
-                }
-            }
-            line.segments.retain(|keys| keys.len() > 0);
-            line.rows = line.segments.iter().map(Keys::len).sum();
-        });
-    }
-
-    /// Removes the rows of a query, of the channel whose turn it is; `None` if no query may be sent.
-    ///
-    /// `free` connections are left for this query and for those after it. The rows that wait are
-    /// spread over them, except connections that other channels get.
-    pub(crate) fn take(&mut self, free: usize) -> Option<Result<Batch, TaskError>> {
-        let (ready, most) = (self.lines.ready(), self.most);
-        let (channel, parts) = self.lines.take(|line, room| {
-            let queries = (free / ready).min(room).max(1);
-            line.take(line.rows.div_ceil(queries).min(most.rows), most.bytes)
-        })?;
-        Some(Keys::concat(&parts, self.columns.len()).map(|keys| Batch { channel, keys }))
-    }
-
-    /// Says that a query of `channel` has ended.
-    pub(crate) fn ended(&mut self, channel: Option<Key>) {
-        self.lines.ended(channel);
-    }
-
-    fn push(&mut self, channel: Option<Key>, keys: Keys) {
-        self.lines.change(channel, |line| {
-            line.rows += keys.len();
-            line.segments.push_back(keys);
-        });
+    /// Removes the rows of a query, where `queries` of them are for those that wait.
+    pub(crate) fn take(&self, rows: &mut Segments, queries: usize) -> Result<Keys, TaskError> {
+        let share = rows.rows.div_ceil(queries).min(self.most.rows);
+        Keys::concat(&rows.take(share, self.most.bytes), self.columns.len())
     }
 }
 
+/// Adds rows of a channel.
+fn push(lines: &mut Lines<Segments>, channel: Option<Key>, keys: Keys) {
+    lines.change(channel, |line| {
+        line.rows += keys.len();
+        line.segments.push_back(keys);
+    });
+}
+
 impl Segments {
+    /// Removes calls that nobody waits for any more; they are sorted.
+    pub(crate) fn remove(&mut self, cancelled: &[AttemptId]) {
+        for keys in &mut self.segments {
+            let is_wanted = |attempt| cancelled.binary_search(attempt).is_err();
+            let keep: Vec<bool> = keys.attempts.iter().map(is_wanted).collect();
+            if keep.contains(&false) {
+                // Left as it is if that fails: an answer to a cancelled call does no harm.
+                if let Ok(kept) = keys.keep(keep) {
+                    *keys = kept;
+                }
+            }
+        }
+        self.segments.retain(|keys| keys.len() > 0);
+        self.rows = self.segments.iter().map(Keys::len).sum();
+    }
+
     /// Removes the `rows` oldest rows, or all there are, as far as they come to `most_bytes`.
     fn take(&mut self, rows: usize, most_bytes: usize) -> Vec<Keys> {
         let mut parts = Vec::new();

@@ -6,8 +6,9 @@ use arrow::compute::{concat, filter};
 use arrow::error::ArrowError;
 use sparkawait_arrow::bytes_of_values;
 use sparkawait_core::operator::AttemptId;
-
 use sparkawait_task::error::TaskError;
+
+use crate::requests::AwaitedCalls;
 
 /// Calls and their arguments, which were copied out of the input batches.
 #[derive(Clone)]
@@ -46,6 +47,14 @@ impl Keys {
         let arguments = self.arguments.iter().map(|column| filter(column, &flags));
         let arguments = arguments.collect::<Result<_, _>>().map_err(|error| internal(&error))?;
         Ok(Self { attempts, arguments })
+    }
+
+    /// Returns the calls that somebody waits for.
+    pub(crate) fn awaited(self, wanted: &AwaitedCalls) -> Result<Self, TaskError> {
+        match wanted.flags(&self.attempts) {
+            Some(flags) => self.keep(flags),
+            None => Ok(self),
+        }
     }
 
     /// Returns `length` calls, beginning with number `from`.

@@ -9,15 +9,16 @@ use arrow::datatypes::{DataType, SchemaRef};
 use futures_util::{StreamExt, stream};
 use sparkawait_core::operator::AttemptId;
 use sparkawait_task::error::TaskError;
-use sparkawait_task::function::{GROUP_BYTES, Replies, ReplyGroup};
+use sparkawait_task::function::{Calls, GROUP_BYTES, Replies, ReplyGroup};
 use sparkawait_task::shared::Lent;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use crate::failure::Failure;
+use crate::lines::Lines;
 use crate::lookup::{LookupReply, Misses};
 use crate::postgres::arguments::{ArrayArgument, ValueArgument};
-use crate::postgres::awaited_calls::AwaitedCalls;
+use crate::postgres::backlog::{Backlog, Segments, Unasked};
 use crate::postgres::failure::Fault;
 use crate::postgres::found_rows::FoundRows;
 use crate::postgres::keys::Keys;
@@ -28,9 +29,11 @@ use crate::postgres::planned_query::PlannedQuery;
 use crate::postgres::pool::{Lease, Pool};
 use crate::postgres::server::Rules;
 use crate::postgres::session::Session;
+use crate::requests::{Asks, AwaitedCalls};
 
 /// What all queries of a started lookup share.
 pub(crate) struct Lookup {
+    pub(crate) backlog: Backlog,
     pub(crate) key: Arc<str>,
     pub(crate) statement: String,
     /// Names and types of the argument columns.
@@ -99,11 +102,45 @@ struct Ran {
     again: Vec<bool>,
 }
 
-/// Looks some rows up and replies to all of their calls, whatever happens, except those that nobody
-/// waits for any more.
-pub(crate) async fn answer(lookup: Arc<Lookup>, keys: Keys, wanted: Arc<AwaitedCalls>) {
-    if let Err(error) = lookup.answer(keys, &wanted).await {
-        lookup.replies.fail(error);
+impl Asks for Lookup {
+    type Rows = Segments;
+    type Batch = Keys;
+
+    const NAME: &'static str = "postgres.lookup";
+
+    fn replies(&self) -> &Replies {
+        &self.replies
+    }
+
+    fn add(&self, calls: &Calls, waiting: &mut Lines<Segments>) -> Result<(), TaskError> {
+        let Unasked { null_keys, too_large } = self.backlog.add(calls, waiting)?;
+        if !null_keys.is_empty() {
+            self.send(LookupReply::null_keys(self.misses, &self.schema, &null_keys)?);
+        }
+        if !too_large.is_empty() {
+            let failure = Fault::permanent(
+                "PostgreSQL: the row's arguments have more bytes than a message to the server may, \
+                 1 GB",
+            );
+            self.send(all_failed(&too_large, &failure));
+        }
+        Ok(())
+    }
+
+    fn take(&self, rows: &mut Segments, requests: usize) -> Result<Keys, TaskError> {
+        self.backlog.take(rows, requests)
+    }
+
+    fn remove(rows: &mut Segments, cancelled: &[AttemptId]) {
+        rows.remove(cancelled);
+    }
+
+    fn attempts(keys: &Keys) -> &[AttemptId] {
+        &keys.attempts
+    }
+
+    async fn ask(self: Arc<Self>, keys: Keys, wanted: Arc<AwaitedCalls>) -> Result<(), TaskError> {
+        self.answer(keys, &wanted).await
     }
 }
 
@@ -111,7 +148,7 @@ impl Lookup {
     async fn answer(&self, keys: Keys, wanted: &AwaitedCalls) -> Result<(), TaskError> {
         let mut parts = Parts::new(keys);
         while let Some(part) = parts.next() {
-            let part = wanted.of(part)?;
+            let part = part.awaited(wanted)?;
             let attempts = part.attempts.clone();
             if attempts.is_empty() {
                 continue;
@@ -164,7 +201,7 @@ impl Lookup {
             return Ok(());
         }
         let parts: Vec<Keys> = parts.collect();
-        let rest = wanted.of(Keys::concat(&parts, self.arguments.len())?)?;
+        let rest = Keys::concat(&parts, self.arguments.len())?.awaited(wanted)?;
         let attempts = rest.attempts.clone();
         let asked = tokio::select! {
             biased;
@@ -184,30 +221,6 @@ impl Lookup {
     fn fail_all(&self, parts: impl Iterator<Item = Keys>, failure: &Fault) {
         for part in parts {
             self.send(all_failed(&part.attempts, failure));
-        }
-    }
-
-    /// Answers calls that have a null among their arguments.
-    pub(crate) fn answer_null_keys(&self, attempts: &[AttemptId]) {
-        if attempts.is_empty() {
-            return;
-        }
-        match LookupReply::null_keys(self.misses, &self.schema, attempts) {
-            Ok(reply) => self.send(reply),
-            Err(error) => {
-                self.replies.fail(error);
-            }
-        }
-    }
-
-    /// Answers calls whose arguments fit no message to the server.
-    pub(crate) fn refuse_too_large(&self, attempts: &[AttemptId]) {
-        if !attempts.is_empty() {
-            let failure = Fault::permanent(
-                "PostgreSQL: the row's arguments have more bytes than a message to the server may, \
-                 1 GB",
-            );
-            self.send(all_failed(attempts, &failure));
         }
     }
 

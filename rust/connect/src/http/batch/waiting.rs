@@ -133,7 +133,7 @@ impl Waiting {
 
     /// Removes the items of a request; `None` if there are not enough for one.
     pub(super) fn take(&mut self, now: Instant) -> Option<Batch> {
-        let (channel, taken) = self.lines.take(|heads, _| heads.take(&self.most, now))?;
+        let (channel, taken) = self.lines.take(1, |heads, _| heads.take(&self.most, now))?;
         let (name, head, items, due) = taken?;
         let line = (channel, name);
         self.due.extend(due.map(|due| (due, line.clone())));

@@ -52,33 +52,56 @@ impl Source {
 /// Bytes of a row.
 const WIDTH: usize = 8;
 
-fn bounded(most: Most) -> Backlog {
-    Backlog::new(vec![0], NullArgs::Miss, most)
+/// Rows that wait, and how they do so.
+struct Waiting {
+    backlog: Backlog,
+    lines: Lines<Segments>,
 }
 
-fn most(rows: usize, queries: usize) -> Most {
-    Most { rows, queries, bytes: usize::MAX, row_bytes: usize::MAX }
+impl Waiting {
+    fn new(most: Most, queries: usize) -> Self {
+        let backlog = Backlog::new(vec![0], NullArgs::Miss, most);
+        Self { backlog, lines: Lines::new(queries) }
+    }
+
+    fn add(&mut self, calls: &Calls) -> Result<Unasked, TaskError> {
+        self.backlog.add(calls, &mut self.lines)
+    }
+
+    fn take(&mut self, free: usize) -> Option<(Option<Key>, Vec<i64>)> {
+        let Self { backlog, lines } = self;
+        let (channel, keys) = lines.take(free, |rows, queries| backlog.take(rows, queries))?;
+        let Keys { attempts, arguments } = keys.unwrap();
+        let numbers = arguments[0].as_primitive::<Int64Type>().values().to_vec();
+        assert_eq!(attempts.len(), numbers.len());
+        Some((channel, numbers))
+    }
+
+    fn remove(&mut self, cancelled: &[AttemptId]) {
+        self.lines.remove(|_, rows| rows.remove(cancelled));
+    }
+
+    fn is_ready(&self) -> bool {
+        self.lines.ready() > 0
+    }
 }
 
-fn waiting(most_rows: usize) -> Backlog {
-    bounded(most(most_rows, QUERIES))
+fn most(rows: usize) -> Most {
+    Most { rows, bytes: usize::MAX, row_bytes: usize::MAX }
 }
 
-fn taken(waiting: &mut Backlog, free: usize) -> Option<(Option<Key>, Vec<i64>)> {
-    let Batch { channel, keys } = waiting.take(free)?.unwrap();
-    let numbers = keys.arguments[0].as_primitive::<Int64Type>().values().to_vec();
-    assert_eq!(keys.attempts.len(), numbers.len());
-    Some((channel, numbers))
+fn waiting(most_rows: usize) -> Waiting {
+    Waiting::new(most(most_rows), QUERIES)
 }
 
 #[test]
 fn without_channels_the_rows_are_spread_over_the_connections_that_are_free() {
-    let mut waiting = bounded(most(100, 4));
+    let mut waiting = Waiting::new(most(100), 4);
     waiting.add(&Source::new().calls(0, &[None; 10], false)).unwrap();
 
-    assert_eq!(taken(&mut waiting, 3), Some((None, vec![0, 1, 2, 3])));
-    assert_eq!(taken(&mut waiting, 2), Some((None, vec![4, 5, 6])));
-    assert_eq!(taken(&mut waiting, 1), Some((None, vec![7, 8, 9])));
+    assert_eq!(waiting.take(3), Some((None, vec![0, 1, 2, 3])));
+    assert_eq!(waiting.take(2), Some((None, vec![4, 5, 6])));
+    assert_eq!(waiting.take(1), Some((None, vec![7, 8, 9])));
     assert!(!waiting.is_ready());
 }
 
@@ -89,8 +112,8 @@ fn the_rows_of_a_query_are_of_one_channel_and_channels_take_turns() {
     let channels = [a, a, b, a, b, None, a, a, a, a];
     waiting.add(&Source::new().calls(0, &channels, true)).unwrap();
 
-    let one = taken(&mut waiting, 1);
-    let others: Vec<_> = (0..3).map(|_| taken(&mut waiting, 1)).collect();
+    let one = waiting.take(1);
+    let others: Vec<_> = (0..3).map(|_| waiting.take(1)).collect();
     assert_eq!(one, Some((None, vec![5])));
     assert_eq!(others[0], Some((a.map(Key::new), vec![0, 1, 3])));
     assert_eq!(others[1], Some((b.map(Key::new), vec![2, 4])));
@@ -103,33 +126,33 @@ fn a_channel_has_no_more_queries_than_it_may_until_one_has_ended() {
     let channel = Some(Key::new(1));
     waiting.add(&Source::new().calls(0, &[Some(1); 3], true)).unwrap();
 
-    assert_eq!(taken(&mut waiting, 9), Some((channel, vec![0])));
-    assert_eq!(taken(&mut waiting, 8), Some((channel, vec![1])));
-    assert_eq!(taken(&mut waiting, 7), None);
-    waiting.ended(channel);
-    assert_eq!(taken(&mut waiting, 8), Some((channel, vec![2])));
+    assert_eq!(waiting.take(9), Some((channel, vec![0])));
+    assert_eq!(waiting.take(8), Some((channel, vec![1])));
+    assert_eq!(waiting.take(7), None);
+    waiting.lines.ended(channel);
+    assert_eq!(waiting.take(8), Some((channel, vec![2])));
 }
 
 #[test]
 fn a_query_has_no_more_bytes_than_it_may_unless_it_is_of_one_row() {
     let mut source = Source::new();
-    let mut waiting = bounded(Most { bytes: 3 * WIDTH, ..most(100, 100) });
+    let mut waiting = Waiting::new(Most { bytes: 3 * WIDTH, ..most(100) }, 100);
     waiting.add(&source.calls(0, &[None; 2], false)).unwrap();
     waiting.add(&source.calls(2, &[None; 6], false)).unwrap();
 
-    let queries: Vec<_> = (0..3).map(|_| taken(&mut waiting, 1).unwrap().1).collect();
+    let queries: Vec<_> = (0..3).map(|_| waiting.take(1).unwrap().1).collect();
     assert_eq!(queries, [vec![0, 1, 2], vec![3, 4, 5], vec![6, 7]]);
     assert!(!waiting.is_ready());
 
-    let mut waiting = bounded(Most { bytes: 1, ..most(100, 100) });
+    let mut waiting = Waiting::new(Most { bytes: 1, ..most(100) }, 100);
     waiting.add(&source.calls(8, &[None; 2], false)).unwrap();
-    assert_eq!(taken(&mut waiting, 1), Some((None, vec![8])));
-    assert_eq!(taken(&mut waiting, 1), Some((None, vec![9])));
+    assert_eq!(waiting.take(1), Some((None, vec![8])));
+    assert_eq!(waiting.take(1), Some((None, vec![9])));
 }
 
 #[test]
 fn a_burst_that_is_too_large_is_copied_in_pieces() {
-    let mut waiting = bounded(Most { bytes: 2 * WIDTH, ..most(100, 100) });
+    let mut waiting = Waiting::new(Most { bytes: 2 * WIDTH, ..most(100) }, 100);
     waiting.add(&Source::new().calls(0, &[Some(1), Some(2), Some(1), Some(1)], true)).unwrap();
 
     let segments = |channel| waiting.lines.of(Some(Key::new(channel))).segments.iter();
@@ -140,7 +163,7 @@ fn a_burst_that_is_too_large_is_copied_in_pieces() {
 #[test]
 fn a_row_whose_arguments_fit_no_message_is_not_asked_for() {
     let calls = Source::new().calls(0, &[None; 2], false);
-    let mut waiting = bounded(Most { row_bytes: WIDTH - 1, ..most(100, 100) });
+    let mut waiting = Waiting::new(Most { row_bytes: WIDTH - 1, ..most(100) }, 100);
 
     let unasked = waiting.add(&calls).unwrap();
 
@@ -157,7 +180,7 @@ fn what_is_cancelled_leaves_and_takes_the_turn_of_its_channel_along() {
 
     waiting.remove(&[0, 1].map(|it: usize| calls.calls[it].attempt));
 
-    assert_eq!(taken(&mut waiting, 1), Some((Some(Key::new(2)), vec![2])));
+    assert_eq!(waiting.take(1), Some((Some(Key::new(2)), vec![2])));
     assert!(!waiting.is_ready());
 }
 
@@ -187,7 +210,7 @@ proptest! {
         bytes in prop_oneof![Just(usize::MAX), 1..100_usize],
     ) {
         let (mut source, mut waiting) = (Source::new(), waiting(7));
-        waiting.most.bytes = bytes;
+        waiting.backlog.most.bytes = bytes;
         // The channel of each row that waits, with its call, by its number.
         let mut rows: Vec<(i64, Option<Key>, AttemptId)> = Vec::new();
         let (mut queries, mut count): (Vec<Option<Key>>, i64) = (Vec::new(), 0);
@@ -207,7 +230,7 @@ proptest! {
                     };
                     let is_any = rows.iter().any(|(_, channel, _)| may(channel));
                     prop_assert_eq!(waiting.is_ready(), is_any);
-                    let found = taken(&mut waiting, free);
+                    let found = waiting.take(free);
                     prop_assert_eq!(found.is_some(), is_any);
                     let Some((channel, numbers)) = found else { continue };
                     prop_assert!(may(&channel) && !numbers.is_empty() && numbers.len() <= 7);
@@ -220,7 +243,7 @@ proptest! {
                 }
                 Event::End(index) => {
                     if index < queries.len() {
-                        waiting.ended(queries.swap_remove(index));
+                        waiting.lines.ended(queries.swap_remove(index));
                     }
                 }
                 Event::Cancel(step) => {

@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which calls of a query somebody still waits for.
+//! Which calls of a request somebody still waits for.
 
 use std::collections::HashSet;
 use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sparkawait_core::operator::AttemptId;
-use sparkawait_task::error::TaskError;
 use tokio::sync::Notify;
 
-use crate::postgres::keys::Keys;
-
-/// The calls of a query without those that were cancelled.
+/// The calls of a request without those that were cancelled.
 ///
 /// Costs nothing for a row until one is cancelled.
 pub(crate) struct AwaitedCalls {
@@ -22,12 +19,12 @@ pub(crate) struct AwaitedCalls {
 }
 
 impl AwaitedCalls {
-    /// Makes the calls of a query that all are waited for.
+    /// Makes the calls of a request that all are waited for.
     pub(crate) fn new(attempts: Vec<AttemptId>) -> Self {
         Self { attempts, left: Mutex::default(), changed: Notify::new() }
     }
 
-    /// Forgets those that were cancelled, of whichever query they are.
+    /// Forgets those that were cancelled, of whichever request they are.
     pub(crate) fn cancel(&self, cancelled: &[AttemptId]) {
         let is_changed = {
             let mut left = self.left();
@@ -43,13 +40,12 @@ impl AwaitedCalls {
         }
     }
 
-    /// Returns those of `keys` that somebody waits for.
-    pub(crate) fn of(&self, keys: Keys) -> Result<Keys, TaskError> {
-        let flags: Vec<bool> = match self.left().as_ref() {
-            None => return Ok(keys),
-            Some(left) => keys.attempts.iter().map(|attempt| left.contains(attempt)).collect(),
-        };
-        if flags.contains(&false) { keys.keep(flags) } else { Ok(keys) }
+    /// Returns of which of `attempts` somebody waits; `None`: all.
+    pub(crate) fn flags(&self, attempts: &[AttemptId]) -> Option<Vec<bool>> {
+        let left = self.left();
+        let left = left.as_ref()?;
+        let flags: Vec<bool> = attempts.iter().map(|it| left.contains(it)).collect();
+        flags.contains(&false).then_some(flags)
     }
 
     /// Waits until nobody waits for any of `attempts`.
@@ -92,12 +88,12 @@ mod tests {
     fn what_is_cancelled_is_not_asked_for_again() {
         let attempts = attempts(4);
         let wanted = AwaitedCalls::new(attempts.clone());
-        let keys = Keys { attempts: attempts.clone(), arguments: Vec::new() };
 
-        assert_eq!(wanted.of(keys.clone()).unwrap().attempts, attempts);
+        assert_eq!(wanted.flags(&attempts), None);
         wanted.cancel(&[attempts[1], attempts[2]]);
 
-        assert_eq!(wanted.of(keys).unwrap().attempts, [attempts[0], attempts[3]]);
+        assert_eq!(wanted.flags(&attempts), Some(vec![true, false, false, true]));
+        assert_eq!(wanted.flags(&attempts[3..]), None);
     }
 
     #[test]

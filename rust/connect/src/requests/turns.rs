@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whose query is next: lookups that share connections stand in one line for them.
+//! Whose request is next: functions that share connections stand in one line for them.
 
-use std::fmt;
 use std::future::pending;
 use std::sync::Arc;
 
@@ -9,21 +8,15 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
-/// The right to one query at a time, given back when it is dropped.
+/// The right to one request at a time, given back when it is dropped.
 pub(crate) type Turn = OwnedSemaphorePermit;
 
-/// The place of one lookup in the line for connections.
+/// The place of one function in the line for connections.
 pub(crate) struct Turns {
     /// One for each connection; those that wait get them in the order in which they came.
     connections: Arc<Semaphore>,
     /// The place in the line, while there is one.
     place: Option<BoxFuture<'static, Result<Turn, AcquireError>>>,
-}
-
-impl fmt::Debug for Turns {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Turns").field("free", &self.free()).finish_non_exhaustive()
-    }
 }
 
 impl Turns {
@@ -32,7 +25,7 @@ impl Turns {
         Self { connections, place: None }
     }
 
-    /// Returns how many queries could be sent at once.
+    /// Returns how many requests could be sent at once.
     pub(crate) fn free(&self) -> usize {
         self.connections.available_permits()
     }

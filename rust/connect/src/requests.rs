@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Requests of many rows each, over a bounded number of connections.
+//!
+//! ```text
+//!  task thread          tokio task of the function        a tokio task for each request
+//!  -----------          --------------------------        -----------------------------
+//!  burst of calls  -->  rows that wait, by channel   -->  ask and reply
+//!                            ^ when a request ends               |
+//!                            +-----------------------------------+
+//! ```
+//!
+//! While all connections are busy, rows wait; when one is free, those that wait go in one request. So
+//! requests grow with the load, and no row waits for company. The rows of a request are of one channel,
+//! and channels take turns: one whose requests take long has its share of the connections, and never the
+//! last one.
+
+mod awaited_calls;
+mod turns;
+
+use std::sync::Arc;
+
+use sparkawait_core::Key;
+use sparkawait_core::operator::AttemptId;
+use sparkawait_runtime::panic_message;
+use sparkawait_task::error::TaskError;
+use sparkawait_task::function::{Calls, Replies};
+use sparkawait_task::worker::{Command, Commands, Worker};
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio::task::{JoinError, JoinSet};
+
+pub(crate) use self::awaited_calls::AwaitedCalls;
+use self::turns::{Turn, Turns};
+use crate::lines::{Lines, Rows};
+
+/// What is asked in requests of many rows.
+pub(crate) trait Asks: Send + Sync + 'static {
+    /// The rows of a channel that wait.
+    type Rows: Rows + Send;
+
+    /// The rows of a request.
+    type Batch: Send + 'static;
+
+    /// What messages and the log call it.
+    const NAME: &'static str;
+
+    /// Returns where replies go.
+    fn replies(&self) -> &Replies;
+
+    /// Has the rows of a burst wait, and answers those that need no request.
+    fn add(&self, calls: &Calls, waiting: &mut Lines<Self::Rows>) -> Result<(), TaskError>;
+
+    /// Removes the rows of a request, where as many requests are for those that wait.
+    fn take(&self, rows: &mut Self::Rows, requests: usize) -> Result<Self::Batch, TaskError>;
+
+    /// Removes calls that nobody waits for any more; they are sorted.
+    fn remove(rows: &mut Self::Rows, cancelled: &[AttemptId]);
+
+    /// Returns the calls of a request.
+    fn attempts(batch: &Self::Batch) -> &[AttemptId];
+
+    /// Asks for some rows, and replies to all of their calls, whatever happens, except those that nobody
+    /// waits for any more; ends where nobody waits for any of them.
+    fn ask(
+        self: Arc<Self>,
+        batch: Self::Batch,
+        wanted: Arc<AwaitedCalls>,
+    ) -> impl Future<Output = Result<(), TaskError>> + Send;
+}
+
+/// The calls of a task that were not answered.
+pub(crate) struct Requests<A: Asks> {
+    asks: Arc<A>,
+    waiting: Lines<A::Rows>,
+    /// Each returns its channel; all are ended when this is dropped.
+    running: JoinSet<Option<Key>>,
+    /// The calls of each request; may hold some that have ended since the last was started.
+    awaited: Vec<Arc<AwaitedCalls>>,
+    turns: Turns,
+}
+
+impl<A: Asks> Requests<A> {
+    /// Starts the function of one task, which has a permit of `connections` for each request, and
+    /// `most` requests of a channel.
+    pub(crate) fn start(
+        asks: A,
+        most: usize,
+        connections: Arc<Semaphore>,
+        runtime: &Handle,
+    ) -> Worker {
+        let replies = asks.replies().clone();
+        let requests = Self {
+            asks: Arc::new(asks),
+            waiting: Lines::new(most),
+            running: JoinSet::new(),
+            awaited: Vec::new(),
+            turns: Turns::new(connections),
+        };
+        Worker::start(runtime, A::NAME, replies, |commands| requests.run(commands))
+    }
+
+    /// Serves commands until the function is closed; then all requests end with it.
+    async fn run(mut self, mut commands: Commands) {
+        if let Err(error) = self.serve(&mut commands).await {
+            self.asks.replies().fail(error);
+        }
+    }
+
+    async fn serve(&mut self, commands: &mut Commands) -> Result<(), TaskError> {
+        loop {
+            let mut turn = None;
+            tokio::select! {
+                biased;
+                command = commands.recv() => match command {
+                    Some(command) => self.obey(command)?,
+                    None => return Ok(()),
+                },
+                Some(ended) = self.running.join_next() => self.end(ended)?,
+                next = self.turns.next() => turn = Some(next),
+            }
+            // All that is there, before a request is filled.
+            while let Ok(command) = commands.try_recv() {
+                self.obey(command)?;
+            }
+            self.send(turn)?;
+        }
+    }
+
+    fn obey(&mut self, command: Command) -> Result<(), TaskError> {
+        match command {
+            Command::Invoke(calls) => self.asks.add(&calls, &mut self.waiting),
+            Command::Cancel(cancelled) => {
+                self.waiting.remove(|_, rows| A::remove(rows, &cancelled));
+                self.awaited.iter().for_each(|it| it.cancel(&cancelled));
+                Ok(())
+            }
+        }
+    }
+
+    /// Sends waiting rows while there are free connections.
+    fn send(&mut self, mut turn: Option<Turn>) -> Result<(), TaskError> {
+        while self.waiting.ready() > 0 {
+            let Some(turn) = turn.take().or_else(|| self.turns.take()) else { return Ok(()) };
+            let (asks, free) = (&self.asks, self.turns.free() + 1);
+            let taken = self.waiting.take(free, |rows, requests| asks.take(rows, requests));
+            if let Some((channel, batch)) = taken {
+                self.ask(channel, batch?, turn);
+            }
+        }
+        self.turns.leave();
+        Ok(())
+    }
+
+    fn ask(&mut self, channel: Option<Key>, batch: A::Batch, turn: Turn) {
+        let attempts = A::attempts(&batch);
+        // What they waited for were other rows' requests, which tell nothing of their own.
+        self.asks.replies().started(attempts);
+        let wanted = Arc::new(AwaitedCalls::new(attempts.to_vec()));
+        // Those that have ended hold theirs no more.
+        self.awaited.retain(|it| Arc::strong_count(it) > 1);
+        self.awaited.push(Arc::clone(&wanted));
+        let asks = Arc::clone(&self.asks);
+        #[expect(clippy::disallowed_methods, reason = "its end is looked at in `end`")]
+        self.running.spawn(async move {
+            if let Err(error) = Arc::clone(&asks).ask(batch, wanted).await {
+                asks.replies().fail(error);
+            }
+            drop(turn);
+            channel
+        });
+    }
+
+    fn end(&mut self, ended: Result<Option<Key>, JoinError>) -> Result<(), TaskError> {
+        match ended {
+            Ok(channel) => self.waiting.ended(channel),
+            Err(ended) if ended.is_panic() => {
+                let panic = ended.into_panic();
+                let reason = panic_message(panic.as_ref());
+                return Err(TaskError::Internal(format!("`{}` panicked: {reason}", A::NAME)));
+            }
+            Err(_) => {}
+        }
+        Ok(())
+    }
+}

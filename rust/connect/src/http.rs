@@ -68,7 +68,7 @@ use self::engine::Engine;
 use self::failure::host_label;
 use self::hosts::AllowedHosts;
 use self::redirects::RedirectRules;
-use self::request::{RequestTemplates, retry_statuses};
+use self::request::{RequestTemplates, header_name, retry_statuses};
 use self::results::ResponseColumns;
 use self::watch::Clock;
 use crate::reply_budget::ReplyBudget;
@@ -84,12 +84,13 @@ impl HttpConfig {
         let pauses = has_channels || !HostColumns::of(&self.url)?.differ();
         let allowed = self.allow_hosts.as_deref();
         let allowed = allowed.map(|hosts| AllowedHosts::parse(hosts, &self.url)).transpose()?;
+        let headers = self.response_headers.iter().map(|it| header_name(it));
         Ok(CallRules {
             success: self.success.clone(),
             missing: self.missing.clone(),
             reads_body: self.returns != Returns::Nothing,
             max_response_bytes: self.max_response_bytes,
-            response_headers: call::header_names(&self.response_headers)?,
+            response_headers: headers.collect::<Result<_, _>>()?,
             redirects: RedirectRules { most: self.redirects, allowed },
             auth,
             retry_statuses: retry_statuses(self),

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `command` | the bytes of a command out of a row's columns |
 //! | `resp`, `scanner` | replies out of the bytes that the server sent, piece by piece |
-//! | `job` | commands that are sent together, and who awaits the replies |
+//! | `pack`, `job` | commands that are sent together, and who awaits the replies |
 //! | `cancelled` | calls that nobody waits for any more |
 //! | `link` | one connection: writes bursts, hands out replies, reconnects |
 //! | `server` | where the server is, and how it is talked to |
@@ -34,6 +34,7 @@ mod map;
 mod node_channel;
 mod node_map;
 mod nodes;
+mod pack;
 pub(crate) mod redirection;
 mod redirects;
 mod refresh;
@@ -65,13 +66,11 @@ use tokio::runtime::Handle;
 
 use crate::lookup::{LookupReply, Misses, positions};
 
-use self::answers::Answers;
 use self::cancelled::Cancelled;
 use self::command::{Command, CommandRows};
 use self::connect::Target;
-use self::job::Job;
 use self::nodes::Nodes;
-use self::redirects::Redirects;
+use self::pack::Pack;
 use self::router::Router;
 use self::routes::Route;
 use self::server::Server;
@@ -80,6 +79,9 @@ use self::spec::{Shape, Spec};
 
 /// The servers of this process, by server and options.
 static ROUTERS: Lender = Lender::new();
+
+/// Where commands go if there is one node.
+const ONLY_ROUTE: Route = Route { node: 0, primary: None };
 
 /// Most calls of one job: small enough that the next one is packed while it is answered.
 const CALLS_PER_JOB: usize = 1024;
@@ -164,15 +166,6 @@ struct Redis {
     spec: Arc<Spec>,
 }
 
-/// Commands that go to one node.
-#[derive(Default)]
-struct Pack {
-    bytes: Vec<u8>,
-    /// End of each command in the bytes; only needed where it may be redirected.
-    ends: Vec<usize>,
-    attempts: Vec<AttemptId>,
-}
-
 impl Redis {
     fn send(&self, calls: &Calls) -> Result<(), TaskError> {
         let rows = self.command.rows(calls)?;
@@ -181,24 +174,22 @@ impl Redis {
             let mut others = Vec::new();
             if self.router.is_cluster() {
                 for (route, pack) in self.pack_by_node(&rows, part, &mut others) {
-                    let (router, bytes) = (Arc::clone(&self.router), pack.bytes.clone());
-                    let redirects = Redirects::new(router, route, bytes, pack.ends);
-                    self.send_pack(route.node, pack.bytes, pack.attempts, Some(redirects))?;
+                    pack.send(&self.router, &self.spec, route, None)?;
                 }
             } else {
-                let mut bytes = Vec::with_capacity(part.len() * self.command.size_hint());
-                let mut attempts = Vec::with_capacity(part.len());
+                let bytes = Vec::with_capacity(part.len() * self.command.size_hint());
+                let mut pack = Pack { bytes, ..Pack::default() };
                 for call in part {
-                    if rows.write(call, &mut bytes) {
-                        attempts.push(call.attempt);
+                    if rows.write(call, &mut pack.bytes) {
+                        pack.attempts.push(call.attempt);
                     } else {
                         others.push(*call);
                     }
-                    if bytes.len() > GROUP_BYTES {
-                        self.send_pack(0, take(&mut bytes), take(&mut attempts), None)?;
+                    if pack.bytes.len() > GROUP_BYTES {
+                        take(&mut pack).send(&self.router, &self.spec, ONLY_ROUTE, None)?;
                     }
                 }
-                self.send_pack(0, bytes, attempts, None)?;
+                pack.send(&self.router, &self.spec, ONLY_ROUTE, None)?;
             }
             self.send_others(&rows, &others)?;
         }
@@ -210,7 +201,7 @@ impl Redis {
             return Ok(());
         }
         let nulls = match self.command.split() {
-            Some(name) => split_rows::send(&self.router, &self.spec, name, rows, calls),
+            Some(name) => split_rows::send(&self.router, &self.spec, name, rows, calls)?,
             None => calls.iter().map(|call| call.attempt).collect(),
         };
         if !nulls.is_empty() {
@@ -246,23 +237,7 @@ impl Redis {
             }
         }
         // Those that are full were asked for first.
-        full.into_iter()
-            .chain(packs.into_iter().filter(|(_, it)| !it.attempts.is_empty()))
-            .collect()
-    }
-
-    fn send_pack(
-        &self,
-        node: usize,
-        bytes: Vec<u8>,
-        attempts: Vec<AttemptId>,
-        redirects: Option<Redirects>,
-    ) -> Result<(), TaskError> {
-        if !attempts.is_empty() {
-            let answers = Answers::new(Arc::clone(&self.spec), attempts, redirects)?;
-            self.router.send(node, Job { bytes, answers: Box::new(answers) });
-        }
-        Ok(())
+        full.into_iter().chain(packs).collect()
     }
 }
 

@@ -99,15 +99,6 @@ pub(super) fn ends_task(ended: &[(AttemptId, Outcome)]) -> Result<(), TaskError>
     }
 }
 
-/// Reads names of headers.
-pub(super) fn header_names(names: &[String]) -> Result<Vec<HeaderName>, StartError> {
-    let read = |name: &String| {
-        HeaderName::from_bytes(name.as_bytes())
-            .map_err(|_| StartError::option(format!("`{name}` is no name of a header")))
-    };
-    names.iter().map(read).collect()
-}
-
 /// Makes the call that `name` stands for.
 pub(super) async fn call<T>(
     clients: Arc<Clients>,

@@ -162,20 +162,8 @@ impl CommandRows<'_> {
 /// Appends one argument: its length, and its bytes.
 #[inline]
 pub(super) fn write_argument(value: &[u8], out: &mut Vec<u8>) {
-    let mut digits = [0_u8; 20];
-    let mut start = digits.len();
-    let mut rest = value.len();
-    loop {
-        start -= 1;
-        // A remainder of 10 is a digit.
-        digits[start] = b'0' + u8::try_from(rest % 10).unwrap_or_default();
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
     out.push(b'$');
-    out.extend_from_slice(&digits[start..]);
+    out.extend_from_slice(itoa::Buffer::new().format(value.len()).as_bytes());
     out.extend_from_slice(b"\r\n");
     out.extend_from_slice(value);
     out.extend_from_slice(b"\r\n");

@@ -5,27 +5,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sparkawait_core::operator::AttemptId;
+use sparkawait_task::error::TaskError;
 use sparkawait_task::function::Call;
 
-use super::answers::Answers;
 use super::command::CommandRows;
-use super::job::Job;
-use super::join::{Join, PartAnswers, Parts};
-use super::redirects::Redirects;
+use super::join::Join;
+use super::pack::Pack;
 use super::router::Router;
 use super::routes::Route;
 use super::slots::slot_of_argument;
 use super::spec::Spec;
-
-/// Commands that go to one node, and the parts of rows that they ask for.
-#[derive(Default)]
-struct Pack {
-    bytes: Vec<u8>,
-    /// End of each command in the bytes.
-    ends: Vec<usize>,
-    attempts: Vec<AttemptId>,
-    parts: Parts,
-}
 
 impl Pack {
     /// Appends a command that asks for some columns of a row by their packed keys.
@@ -50,7 +39,7 @@ pub(super) fn send(
     name: &[u8],
     rows: &CommandRows<'_>,
     calls: &[Call],
-) -> Vec<AttemptId> {
+) -> Result<Vec<AttemptId>, TaskError> {
     let mut packs = BTreeMap::<Route, Pack>::new();
     let (mut nulls, mut joined) = (Vec::new(), Vec::new());
     let mut bytes = Vec::new();
@@ -80,13 +69,8 @@ pub(super) fn send(
     }
     drop(targets);
     let join = Arc::new(Join::new(Arc::clone(spec), joined));
-    for (route, Pack { bytes, ends, attempts, parts }) in packs {
-        let redirects = router
-            .is_cluster()
-            .then(|| Redirects::new(Arc::clone(router), route, bytes.clone(), ends));
-        let parts = PartAnswers::new(Arc::clone(&join), parts);
-        let answers = Answers::of_parts(Arc::clone(spec), attempts, parts, redirects);
-        router.send(route.node, Job { bytes, answers: Box::new(answers) });
+    for (route, pack) in packs {
+        pack.send(router, spec, route, Some(&join))?;
     }
-    nulls
+    Ok(nulls)
 }

@@ -19,6 +19,7 @@ use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Fields, TimeUnit};
 use arrow::error::ArrowError;
 use arrow::util::display::FormatOptions;
+use sparkawait_task::error::StartError;
 
 use crate::zone::Zone;
 
@@ -29,6 +30,19 @@ use bytes::{last, offsets_of, repeat_last};
 /// What does not fit is an error: values are checked before they come here.
 const CAST: CastOptions<'static> =
     CastOptions { safe: false, format_options: FormatOptions::new() };
+
+/// Checks that values can be read into all columns of a schema `from` a text, or from JSON.
+pub(crate) fn check_columns(fields: &Fields, from: &str) -> Result<(), StartError> {
+    for field in fields {
+        Column::new(field.data_type(), 0).map_err(|what| {
+            let name = field.name();
+            StartError::option(format!(
+                "`schema`: column `{name}` cannot be read from {from}: it is or contains {what}"
+            ))
+        })?;
+    }
+    Ok(())
+}
 
 /// Values of one type.
 #[derive(Debug)]

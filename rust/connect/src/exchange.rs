@@ -22,15 +22,15 @@ use sparkawait_task::native::{NativeFunction, Start};
 
 pub use self::client::{Answer, Client, Exchange};
 use self::engine::Engine;
+use crate::column::check_columns;
 use crate::lookup::positions;
 use crate::template::Template;
-use crate::text::check_columns;
 
 impl<C: Client> NativeFunction for Exchange<C> {
     fn check(&self, input: &SchemaRef, results: &SchemaRef) -> Result<(), StartError> {
         Template::parse(&self.key, "key")?.bind(input)?;
         positions(&self.required, results)?;
-        check_columns(results.fields(), "schema")
+        check_columns(results.fields(), "text")
     }
 
     fn concurrency(&self) -> Result<Concurrency, StartError> {

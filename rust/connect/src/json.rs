@@ -11,11 +11,11 @@ mod places;
 mod value;
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
-use arrow::datatypes::{FieldRef, Fields, SchemaRef};
+use arrow::datatypes::{FieldRef, SchemaRef};
 use jiter::Jiter;
 use sparkawait_task::error::{StartError, TaskError};
 
-use crate::column::Column;
+use crate::column::{Column, check_columns};
 use crate::json_path::JsonPath;
 
 use self::absent::AbsentColumns;
@@ -51,23 +51,6 @@ pub struct Decoded {
     pub documents: Vec<Result<u32, String>>,
 }
 
-/// Checks that JSON can be read into all columns, which were given for `option`.
-///
-/// # Errors
-///
-/// There is a type that no JSON can be read into.
-pub fn check_columns(fields: &Fields, option: &str) -> Result<(), StartError> {
-    for field in fields {
-        Column::new(field.data_type(), 0).map_err(|what| {
-            StartError::option(format!(
-                "`{option}`: column `{}` cannot be read from JSON: it is or contains {what}",
-                field.name()
-            ))
-        })?;
-    }
-    Ok(())
-}
-
 impl JsonRows {
     /// Makes a reader of rows of `schema`.
     ///
@@ -79,7 +62,7 @@ impl JsonRows {
         rows: Option<&str>,
         paths: &[(String, String)],
     ) -> Result<Self, StartError> {
-        check_columns(schema.fields(), "schema")?;
+        check_columns(schema.fields(), "JSON")?;
         let rows = rows.map(|path| JsonPath::parse(path, "rows")).transpose()?;
         for (column, _) in paths {
             if schema.index_of(column).is_err() {

@@ -43,82 +43,31 @@ struct Names {
     renewal: Renewal,
 }
 
-const NAMES: [Names; 10] = {
-    use Counted::{Requests, Tokens};
-    use Renewal::{AtOnce, Evenly};
-    [
+/// Makes names that differ in one word, which stands between two texts.
+macro_rules! names {
+    ($before:literal, $behind:literal, $counted:ident, $renewal:ident) => {
         Names {
-            remaining: "x-ratelimit-remaining-requests",
-            reset: "x-ratelimit-reset-requests",
-            limit: "x-ratelimit-limit-requests",
-            counted: Requests,
-            renewal: Evenly,
-        },
-        Names {
-            remaining: "x-ratelimit-remaining-tokens",
-            reset: "x-ratelimit-reset-tokens",
-            limit: "x-ratelimit-limit-tokens",
-            counted: Tokens,
-            renewal: Evenly,
-        },
-        Names {
-            remaining: "x-ratelimit-remaining-requests-day",
-            reset: "x-ratelimit-reset-requests-day",
-            limit: "x-ratelimit-limit-requests-day",
-            counted: Requests,
-            renewal: AtOnce,
-        },
-        Names {
-            remaining: "x-ratelimit-remaining-tokens-minute",
-            reset: "x-ratelimit-reset-tokens-minute",
-            limit: "x-ratelimit-limit-tokens-minute",
-            counted: Tokens,
-            renewal: AtOnce,
-        },
-        Names {
-            remaining: "x-ratelimit-remaining",
-            reset: "x-ratelimit-reset",
-            limit: "x-ratelimit-limit",
-            counted: Requests,
-            renewal: AtOnce,
-        },
-        Names {
-            remaining: "ratelimit-remaining",
-            reset: "ratelimit-reset",
-            limit: "ratelimit-limit",
-            counted: Requests,
-            renewal: AtOnce,
-        },
-        Names {
-            remaining: "anthropic-ratelimit-requests-remaining",
-            reset: "anthropic-ratelimit-requests-reset",
-            limit: "anthropic-ratelimit-requests-limit",
-            counted: Requests,
-            renewal: Evenly,
-        },
-        Names {
-            remaining: "anthropic-ratelimit-tokens-remaining",
-            reset: "anthropic-ratelimit-tokens-reset",
-            limit: "anthropic-ratelimit-tokens-limit",
-            counted: Tokens,
-            renewal: Evenly,
-        },
-        Names {
-            remaining: "anthropic-ratelimit-input-tokens-remaining",
-            reset: "anthropic-ratelimit-input-tokens-reset",
-            limit: "anthropic-ratelimit-input-tokens-limit",
-            counted: Tokens,
-            renewal: Evenly,
-        },
-        Names {
-            remaining: "anthropic-ratelimit-output-tokens-remaining",
-            reset: "anthropic-ratelimit-output-tokens-reset",
-            limit: "anthropic-ratelimit-output-tokens-limit",
-            counted: Tokens,
-            renewal: Evenly,
-        },
-    ]
-};
+            remaining: concat!($before, "remaining", $behind),
+            reset: concat!($before, "reset", $behind),
+            limit: concat!($before, "limit", $behind),
+            counted: Counted::$counted,
+            renewal: Renewal::$renewal,
+        }
+    };
+}
+
+const NAMES: [Names; 10] = [
+    names!("x-ratelimit-", "-requests", Requests, Evenly),
+    names!("x-ratelimit-", "-tokens", Tokens, Evenly),
+    names!("x-ratelimit-", "-requests-day", Requests, AtOnce),
+    names!("x-ratelimit-", "-tokens-minute", Tokens, AtOnce),
+    names!("x-ratelimit-", "", Requests, AtOnce),
+    names!("ratelimit-", "", Requests, AtOnce),
+    names!("anthropic-ratelimit-requests-", "", Requests, Evenly),
+    names!("anthropic-ratelimit-tokens-", "", Tokens, Evenly),
+    names!("anthropic-ratelimit-input-tokens-", "", Tokens, Evenly),
+    names!("anthropic-ratelimit-output-tokens-", "", Tokens, Evenly),
+];
 
 /// The only one that is a list, which may come in parts.
 const LIST: &str = "ratelimit";

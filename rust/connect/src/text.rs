@@ -11,9 +11,9 @@ pub(crate) mod times;
 use std::str::from_utf8;
 
 use arrow::array::ArrayRef;
-use arrow::datatypes::{FieldRef, Fields};
+use arrow::datatypes::FieldRef;
 use sparkawait_arrow::simple_string::simple_string;
-use sparkawait_task::error::{StartError, TaskError};
+use sparkawait_task::error::TaskError;
 
 use crate::column::{Column, Full, Values};
 use crate::json;
@@ -37,23 +37,6 @@ pub struct ParsedColumn {
     pub array: ArrayRef,
     /// The rows whose text did not parse, ascending, and what is wrong with each: without the text.
     pub bad: Vec<(usize, String)>,
-}
-
-/// Checks that texts can be read into all columns, which were given for `option`.
-///
-/// # Errors
-///
-/// There is a type that no text can be read into.
-pub fn check_columns(fields: &Fields, option: &str) -> Result<(), StartError> {
-    for field in fields {
-        Column::new(field.data_type(), 0).map_err(|what| {
-            StartError::option(format!(
-                "`{option}`: column `{}` cannot be read from text: it is or contains {what}",
-                field.name()
-            ))
-        })?;
-    }
-    Ok(())
 }
 
 impl TextColumn {

@@ -8,9 +8,10 @@ use serde::Deserialize;
 use sparkawait_task::error::{StartError, TaskError};
 use sparkawait_task::function::{Replies, ReplyGroup};
 
+use crate::column::check_columns;
 use crate::json::JsonRows;
 use crate::lookup::{LookupReply, Misses};
-use crate::text::{ParsedColumn, check_columns};
+use crate::text::ParsedColumn;
 
 use super::cancelled::Cancelled;
 use super::map::MapColumn;
@@ -44,7 +45,7 @@ impl Shape {
             Self::Map => {
                 map_column(results, 0)?;
             }
-            Self::Row | Self::Rows => check_columns(results.fields(), "schema")?,
+            Self::Row | Self::Rows => check_columns(results.fields(), "text")?,
         }
         Ok(self.clone())
     }

@@ -7,6 +7,7 @@ use arrow::array::{Array, AsArray};
 use arrow::datatypes::{DataType, Field, Fields, Int64Type, TimeUnit, TimestampMicrosecondType};
 
 use super::*;
+use crate::column::check_columns;
 
 fn parsed(data_type: DataType, texts: &[Option<&[u8]>]) -> ParsedColumn {
     let field: FieldRef = Arc::new(Field::new("c", data_type, true));
@@ -110,6 +111,6 @@ fn types_of_other_widths_are_read_too() {
 #[test]
 fn a_type_that_no_text_has_is_refused_on_the_driver() {
     let fields = Fields::from(vec![Field::new("v", DataType::Float16, true)]);
-    let error = check_columns(&fields, "schema").unwrap_err();
+    let error = check_columns(&fields, "text").unwrap_err();
     assert!(error.message.starts_with("`schema`: column `v` cannot be read"), "{}", error.message);
 }

@@ -16,7 +16,7 @@ use arrow::array::{
 };
 use arrow::buffer::NullBuffer;
 use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{DataType, Fields, TimeUnit};
+use arrow::datatypes::{DataType, Field, Fields, TimeUnit};
 use arrow::error::ArrowError;
 use arrow::util::display::FormatOptions;
 use sparkawait_task::error::StartError;
@@ -398,7 +398,8 @@ fn finish_map(
 }
 
 impl Member {
-    fn new(field: &arrow::datatypes::Field, rows: usize) -> Result<Self, String> {
+    /// Makes an empty column with room for `rows` values; says which type cannot be read.
+    pub(crate) fn new(field: &Field, rows: usize) -> Result<Self, String> {
         Ok(Self {
             name: field.name().clone(),
             column: Column::new(field.data_type(), rows)?,

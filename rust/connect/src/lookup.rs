@@ -136,11 +136,6 @@ impl LookupReply {
         found
     }
 
-    /// Returns whether nothing was collected.
-    pub fn is_empty(&self) -> bool {
-        self.attempts.is_empty() && self.failures.is_empty()
-    }
-
     /// Makes the reply, with the rows of the calls that did not fail.
     pub fn finish(self, rows: RecordBatch) -> ReplyGroup {
         let results = (!self.attempts.is_empty()).then_some(ResultGroup {

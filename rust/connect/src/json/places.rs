@@ -7,7 +7,7 @@ use arrow::error::ArrowError;
 use jiter::{Jiter, Peek};
 
 use super::value::{Misfit, Read, find, push_missing, read_member};
-use crate::column::{Column, Member};
+use crate::column::Member;
 use crate::json_path::Step;
 
 /// A value of a document that is a column, or has columns in it.
@@ -67,14 +67,7 @@ pub(super) struct Rows {
 impl Rows {
     /// Makes empty columns with room for `rows` rows; says which type cannot be read.
     pub(super) fn new(fields: &Fields, rows: usize) -> Result<Self, String> {
-        let column = |field: &arrow::datatypes::FieldRef| {
-            Ok(Member {
-                name: field.name().clone(),
-                column: Column::new(field.data_type(), rows)?,
-                is_required: !field.is_nullable(),
-            })
-        };
-        let columns = fields.iter().map(column).collect::<Result<_, String>>()?;
+        let columns = fields.iter().map(|it| Member::new(it, rows)).collect::<Result<_, _>>()?;
         Ok(Self { columns, count: 0, found: Vec::new() })
     }
 

@@ -17,7 +17,6 @@ use jiter::{Jiter, JiterError, Peek};
 use sparkawait_arrow::simple_string::simple_string;
 
 use super::base64;
-use super::places::{each_element, each_member};
 use crate::column::{Column, Full, Member, Values, push_end};
 use crate::text::number;
 use crate::text::times::push_time;
@@ -244,7 +243,11 @@ fn read_list(jiter: &mut Jiter<'_>, peek: Peek, column: &mut Column) -> Read {
     if peek != Peek::Array {
         return Err(other(jiter, peek, column));
     }
-    each_element(jiter, |jiter, _, peek| read_member(jiter, peek, element))?;
+    let mut next = jiter.known_array().map_err(|error| Misfit::syntax(jiter, &error))?;
+    while let Some(peek) = next {
+        read_member(jiter, peek, element)?;
+        next = jiter.array_step().map_err(|error| Misfit::syntax(jiter, &error))?;
+    }
     push_end(offsets, element.column.len()).map_err(Misfit::full)
 }
 
@@ -283,13 +286,16 @@ fn read_map(jiter: &mut Jiter<'_>, peek: Peek, column: &mut Column) -> Read {
     if peek != Peek::Object {
         return Err(other(jiter, peek, column));
     }
-    each_member(
-        jiter,
-        |name| keys.push(name.as_bytes()),
-        |jiter, pushed, peek| {
-            pushed.map_err(Misfit::full)?;
-            read_member(jiter, peek, value)
-        },
-    )?;
+    let mut key = jiter.known_object();
+    loop {
+        match key {
+            Ok(Some(name)) => keys.push(name.as_bytes()).map_err(Misfit::full)?,
+            Ok(None) => break,
+            Err(error) => return Err(Misfit::syntax(jiter, &error)),
+        }
+        let peek = jiter.peek().map_err(|error| Misfit::syntax(jiter, &error))?;
+        read_member(jiter, peek, value)?;
+        key = jiter.next_key();
+    }
     push_end(offsets, value.column.len()).map_err(Misfit::full)
 }

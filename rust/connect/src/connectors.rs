@@ -43,7 +43,7 @@ pub const CONNECTORS: &[Connector] = &[
 ///
 /// # Errors
 ///
-/// It is none of them, or the description is not one of it.
+/// There is no connector of this name, or the description does not have the form of its functions.
 pub fn read(
     connectors: &[Connector],
     connector: &str,

@@ -40,7 +40,7 @@ impl AwaitedCalls {
         }
     }
 
-    /// Returns of which of `attempts` somebody waits; `None`: all.
+    /// Returns for each of `attempts` whether somebody waits for it; `None`: all are waited for.
     pub(crate) fn flags(&self, attempts: &[AttemptId]) -> Option<Vec<bool>> {
         let left = self.left();
         let left = left.as_ref()?;

@@ -13,7 +13,6 @@ pub(super) struct BatchConfig {
     /// Most rows of a request.
     pub(super) max_rows: usize,
     /// Most bytes of the items of a request, unless it is of one row.
-    #[serde(default)]
     pub(super) max_bytes: Option<usize>,
     /// Seconds that a row waits for company at most.
     pub(super) linger: f64,
@@ -22,16 +21,12 @@ pub(super) struct BatchConfig {
     /// The JSON values of a row: one element of an array, or lines.
     pub(super) item: Vec<Box<RawValue>>,
     /// What stands around the array; none for lines.
-    #[serde(default)]
     pub(super) around: Option<Box<RawValue>>,
     /// How an item of the reply names its row; by its position, if it does not.
-    #[serde(default)]
     pub(super) id: Option<ItemId>,
     /// Path of the error in an item.
-    #[serde(default)]
     pub(super) error: Option<String>,
     /// Path of the status in an item.
-    #[serde(default)]
     pub(super) status: Option<String>,
     /// Errors that are worth another attempt.
     #[serde(default)]
@@ -45,7 +40,6 @@ pub(super) struct ItemId {
     /// Where the name is in the item.
     pub(super) path: String,
     /// The template of the name; `None`: it is the position in the request, from 0.
-    #[serde(default)]
     pub(super) template: Option<String>,
 }
 

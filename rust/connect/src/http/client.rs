@@ -26,7 +26,6 @@ pub(super) struct ClientSettings {
     /// Seconds.
     connect_timeout: f64,
     /// Seconds without a byte of a response; any number of them if there is none.
-    #[serde(default)]
     read_timeout: Option<f64>,
     version: Version,
     /// Requests at a time over one connection of HTTP/2.

@@ -23,9 +23,7 @@ pub(crate) struct HttpConfig {
     pub(super) query: Vec<(String, String)>,
     #[serde(default)]
     pub(super) headers: Vec<(String, String)>,
-    #[serde(default)]
     pub(super) body: Option<Body>,
-    #[serde(default)]
     pub(super) auth: Option<AuthConfig>,
     /// What tells the secrets that may change from others, whatever they are at the moment.
     #[serde(default)]
@@ -34,15 +32,11 @@ pub(crate) struct HttpConfig {
     #[serde(skip)]
     pub(crate) readers: Sources,
     /// How rows are put together into requests; a request a row, if they are not.
-    #[serde(default)]
     pub(super) batch: Option<BatchConfig>,
     /// The hosts that rows may name; any if there are none.
-    #[serde(default)]
     pub(super) allow_hosts: Option<Vec<String>>,
-    #[serde(default)]
     pub(super) idempotency_key: Option<IdempotencyKey>,
     pub(super) returns: Returns,
-    #[serde(default)]
     pub(super) rows: Option<String>,
     #[serde(default)]
     pub(super) paths: Vec<(String, String)>,
@@ -61,7 +55,6 @@ pub(crate) struct HttpConfig {
     #[serde(default)]
     pub(super) missing: Vec<u16>,
     /// First and last status of each range that is worth another attempt, if that was said.
-    #[serde(default)]
     pub(super) retry_status: Option<Vec<(u16, u16)>>,
     #[serde(default)]
     pub(super) misses: Misses,

@@ -19,9 +19,7 @@ pub(super) struct Part {
     name: String,
     value: String,
     /// What a file is called, a template; without it the part is a text.
-    #[serde(default)]
     filename: Option<String>,
-    #[serde(default)]
     content_type: Option<String>,
 }
 

@@ -99,7 +99,6 @@ struct Tried {
 #[derive(Deserialize)]
 struct Answer {
     access_token: String,
-    #[serde(default)]
     token_type: Option<String>,
     #[serde(default)]
     expires_in: Value,

@@ -41,7 +41,6 @@ pub(super) struct KeysConfig {
 struct Keys {
     access_key_id: String,
     secret_access_key: String,
-    #[serde(default)]
     session_token: Option<String>,
 }
 

@@ -28,7 +28,6 @@ pub(crate) struct ServerConfig {
     /// URL or `key=value` pairs; may have a password.
     dsn: String,
     /// The password, where the address does not have it.
-    #[serde(default)]
     password: Option<String>,
     /// What tells the secrets among them from others, whatever they are at the moment.
     #[serde(default)]

@@ -18,7 +18,6 @@ pub(crate) struct Server {
     /// Where it may be: equals, or nodes of a cluster, or sentinels.
     pub(super) url: Vec<String>,
     /// The name that sentinels know the primary by.
-    #[serde(default)]
     pub(super) sentinel: Option<String>,
     pub(super) username: Option<String>,
     pub(super) password: Option<String>,

@@ -6,7 +6,7 @@ use sparkawait_core::policy::LimitLeft;
 use sparkawait_task::error::TaskError;
 use sparkawait_task::function::{GROUP_BYTES, Replies, ToldLimit};
 
-use super::call::Outcome;
+use super::call::{Outcome, ends_task};
 use super::results::ResponseColumns;
 
 /// Answers calls, as many as possible at a time.
@@ -29,8 +29,9 @@ impl Answers {
         self.left.extend(told);
     }
 
-    /// Answers the calls that have ended.
+    /// Answers the calls that have ended; fails if one of them ends its task.
     pub(super) fn send(&mut self, ended: Vec<(AttemptId, Outcome)>) -> Result<(), TaskError> {
+        ends_task(&ended)?;
         if !self.left.is_empty() {
             self.replies.tell(std::mem::take(&mut self.left));
         }

@@ -15,7 +15,7 @@ use sparkawait_task::worker::{Command, Commands, Worker};
 use tokio::task::yield_now;
 
 use super::answers::Answers;
-use super::call::{CallRules, EndedCall, Outcome, call, ends_task};
+use super::call::{CallRules, EndedCall, Outcome, call};
 use super::clients::Clients;
 use super::request::RequestTemplates;
 use super::watch::{Watch, Watched, next_tick};
@@ -81,7 +81,6 @@ impl Engine {
                 }
             };
             let ended = std::mem::take(&mut self.ended);
-            let done = done.and_then(|()| ends_task(&ended));
             if let Err(error) = done.and_then(|()| self.answers.send(ended)) {
                 self.answers.replies.fail(error);
                 return;

@@ -21,7 +21,7 @@ use super::templates::{BatchTemplates, Head, ItemRows};
 use super::waiting::{Batch, LineKey, Most, Waiting};
 use crate::failure::{About, Failure};
 use crate::http::answers::Answers;
-use crate::http::call::{CallRules, EndedCall, Outcome, call, ends_task};
+use crate::http::call::{CallRules, EndedCall, Outcome, call};
 use crate::http::clients::Clients;
 use crate::http::watch::{Watch, Watched, next_tick};
 
@@ -139,7 +139,6 @@ impl BatchEngine {
         {
             self.send(batch);
         }
-        ends_task(&self.ended)?;
         self.answers.send(std::mem::take(&mut self.ended))
     }
 

@@ -121,12 +121,7 @@ impl<R: Rows> Line<R> {
         self.rows.is_empty() && self.requests == 0
     }
 
-    fn make_ready(
-        &mut self,
-        channel: Option<Key>,
-        most: usize,
-        ready: &mut VecDeque<Option<Key>>,
-    ) {
+    fn make_ready(&mut self, channel: Option<Key>, most: usize, ready: &mut VecDeque<Option<Key>>) {
         if !self.is_ready && self.rows.is_ready() && self.requests < most {
             self.is_ready = true;
             ready.push_back(channel);

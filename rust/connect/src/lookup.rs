@@ -237,11 +237,10 @@ impl LookupReply {
         }
         let rows = self.counts.iter().map(|it| *it as usize).sum();
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        let rows =
-            RecordBatch::try_new_with_options(SchemaRef::clone(schema), arrays, &options)
-                .map_err(|error| {
-                    TaskError::Internal(format!("values do not fit the schema: {error}"))
-                })?;
+        let rows = RecordBatch::try_new_with_options(SchemaRef::clone(schema), arrays, &options)
+            .map_err(|error| {
+                TaskError::Internal(format!("values do not fit the schema: {error}"))
+            })?;
         self.finish_required(&rows, bad, required, service)
     }
 

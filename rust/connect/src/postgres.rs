@@ -113,11 +113,8 @@ impl NativeFunction for PostgresConfig {
             arguments.iter().map(|column| start.input.field(*column).data_type().clone()).collect();
         let connections = self.server.connections.max(1);
         let queries = start.channel_share.map_or(connections, |share| share.of(connections));
-        let most = Most {
-            rows: self.most_rows(),
-            bytes: GROUP_BYTES,
-            row_bytes: MOST_ARGUMENT_BYTES,
-        };
+        let most =
+            Most { rows: self.most_rows(), bytes: GROUP_BYTES, row_bytes: MOST_ARGUMENT_BYTES };
         let lookup = Lookup {
             backlog: Backlog::new(arguments, self.null_args, most),
             key: self.key(&types, &start.results),

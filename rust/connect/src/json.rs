@@ -12,7 +12,7 @@ mod value;
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{FieldRef, SchemaRef};
-use jiter::Jiter;
+use jiter::{Jiter, Peek};
 use sparkawait_task::error::{StartError, TaskError};
 
 use crate::column::{Column, check_columns};
@@ -147,7 +147,9 @@ impl JsonRows {
         let peek = jiter.peek().map_err(|error| Misfit::syntax(&jiter, &error))?;
         let (row, is_object) = (&self.row, self.is_object);
         match &self.rows {
-            None if self.is_one_row => rows.read_one(&mut jiter, peek, row, is_object)?,
+            None if self.is_one_row && peek != Peek::Null => {
+                rows.read_row(&mut jiter, peek, row, is_object)?;
+            }
             None => rows.read_all(&mut jiter, peek, row, is_object)?,
             Some(path) => rows.find_all(&mut jiter, peek, path.steps(), row, is_object)?,
         }

@@ -3,9 +3,9 @@
 
 use jiter::{Jiter, Peek};
 
-use super::places::{each_element, each_member, skip};
-use super::value::{Misfit, Read, json_text};
-use crate::json_path::{JsonPath, Step};
+use super::places::at_path;
+use super::value::{Misfit, each_element, json_text, skip};
+use crate::json_path::JsonPath;
 
 /// Returns the elements of the array at the end of `path`, or of the document, which is one then;
 /// says what is wrong with the document otherwise, without its contents.
@@ -19,7 +19,22 @@ pub(crate) fn elements<'a>(
         let peek = jiter.peek().map_err(|error| Misfit::syntax(&jiter, &error))?;
         let mut found = None;
         let steps = path.map_or(&[][..], JsonPath::steps);
-        find(&mut jiter, document, peek, steps, &mut found)?;
+        at_path(&mut jiter, peek, steps, &mut |jiter, at| match at {
+            None => {
+                found = None;
+                Ok(())
+            }
+            Some(Peek::Array) => {
+                let elements = found.insert(Vec::new());
+                each_element(jiter, |jiter, _, peek| {
+                    let start = jiter.current_index();
+                    skip(jiter, peek)?;
+                    elements.push(&document[start..jiter.current_index()]);
+                    Ok(())
+                })
+            }
+            Some(peek) => skip(jiter, peek),
+        })?;
         jiter.finish().map_err(|error| Misfit::syntax(&jiter, &error))?;
         found.ok_or_else(|| match path {
             None => {
@@ -29,50 +44,6 @@ pub(crate) fn elements<'a>(
         })
     };
     read().map_err(Misfit::message)
-}
-
-fn find<'a>(
-    jiter: &mut Jiter<'_>,
-    document: &'a [u8],
-    peek: Peek,
-    steps: &[Step],
-    found: &mut Option<Vec<&'a [u8]>>,
-) -> Read {
-    match (steps, peek) {
-        ([], Peek::Array) => {
-            let mut elements = Vec::new();
-            each_element(jiter, |jiter, _, peek| {
-                let start = jiter.current_index();
-                skip(jiter, peek)?;
-                elements.push(&document[start..jiter.current_index()]);
-                Ok(())
-            })?;
-            *found = Some(elements);
-            Ok(())
-        }
-        ([Step::Member(wanted), rest @ ..], Peek::Object) => each_member(
-            jiter,
-            |name| name == wanted,
-            |jiter, is_wanted, peek| {
-                if !is_wanted {
-                    return skip(jiter, peek);
-                }
-                // Of equal members the last one counts.
-                *found = None;
-                find(jiter, document, peek, rest, found)
-            },
-        ),
-        ([Step::Element(wanted), rest @ ..], Peek::Array) => {
-            each_element(jiter, |jiter, index, peek| {
-                if index == *wanted {
-                    find(jiter, document, peek, rest, found)
-                } else {
-                    skip(jiter, peek)
-                }
-            })
-        }
-        _ => skip(jiter, peek),
-    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,9 @@ use arrow::datatypes::Fields;
 use arrow::error::ArrowError;
 use jiter::{Jiter, Peek};
 
-use super::value::{Misfit, Read, find, push_missing, read_member};
+use super::value::{
+    Misfit, Read, each_element, each_member, find, push_missing, read_member, skip,
+};
 use crate::column::Member;
 use crate::json_path::Step;
 
@@ -104,32 +106,14 @@ impl Rows {
         is_object: bool,
     ) -> Read {
         let start = self.count;
-        match (steps, peek) {
-            ([], Peek::Array | Peek::Null) => self.read_all(jiter, peek, row, is_object),
-            ([], _) => Err(Misfit::document("the value at `rows` is no array")),
-            ([Step::Member(wanted), rest @ ..], Peek::Object) => each_member(
-                jiter,
-                |name| name == wanted,
-                |jiter, is_wanted, peek| {
-                    if !is_wanted {
-                        return skip(jiter, peek);
-                    }
-                    // Of equal members the last one counts.
-                    self.truncate(start);
-                    self.find_all(jiter, peek, rest, row, is_object)
-                },
-            ),
-            ([Step::Element(wanted), rest @ ..], Peek::Array) => {
-                each_element(jiter, |jiter, index, peek| {
-                    if index == *wanted {
-                        self.find_all(jiter, peek, rest, row, is_object)
-                    } else {
-                        skip(jiter, peek)
-                    }
-                })
+        at_path(jiter, peek, steps, &mut |jiter, found| match found {
+            None => {
+                self.truncate(start);
+                Ok(())
             }
-            _ => skip(jiter, peek),
-        }
+            Some(peek @ (Peek::Array | Peek::Null)) => self.read_all(jiter, peek, row, is_object),
+            Some(_) => Err(Misfit::document("the value at `rows` is no array")),
+        })
     }
 
     /// Appends the rows of a value: one, those of its elements, or none of a null.
@@ -149,21 +133,8 @@ impl Rows {
         }
     }
 
-    /// Appends the row of a value, whatever it is; none of a null.
-    pub(super) fn read_one(
-        &mut self,
-        jiter: &mut Jiter<'_>,
-        peek: Peek,
-        row: &Place,
-        is_object: bool,
-    ) -> Read {
-        match peek {
-            Peek::Null => skip(jiter, peek),
-            _ => self.read_row(jiter, peek, row, is_object),
-        }
-    }
-
-    fn read_row(
+    /// Appends the row of a value, whatever it is.
+    pub(super) fn read_row(
         &mut self,
         jiter: &mut Jiter<'_>,
         peek: Peek,
@@ -241,40 +212,32 @@ impl Rows {
     }
 }
 
-pub(super) fn skip(jiter: &mut Jiter<'_>, peek: Peek) -> Read {
-    jiter.known_skip(peek).map_err(|error| Misfit::syntax(jiter, &error))
-}
-
-/// Hands the value of each member of an object to `take`, with what `find` says of its name.
-pub(super) fn each_member<T>(
+/// Hands the value at the end of a path to `take`. Of equal members on the way the last one counts: `take` is
+/// told by `None` to forget what it was handed before.
+pub(super) fn at_path(
     jiter: &mut Jiter<'_>,
-    mut find: impl FnMut(&str) -> T,
-    mut take: impl FnMut(&mut Jiter<'_>, T, Peek) -> Read,
+    peek: Peek,
+    steps: &[Step],
+    take: &mut impl FnMut(&mut Jiter<'_>, Option<Peek>) -> Read,
 ) -> Read {
-    let mut key = jiter.known_object();
-    loop {
-        let found = match key {
-            Ok(Some(name)) => find(name),
-            Ok(None) => return Ok(()),
-            Err(error) => return Err(Misfit::syntax(jiter, &error)),
-        };
-        let peek = jiter.peek().map_err(|error| Misfit::syntax(jiter, &error))?;
-        take(jiter, found, peek)?;
-        key = jiter.next_key();
+    match (steps, peek) {
+        ([], _) => take(jiter, Some(peek)),
+        ([Step::Member(wanted), rest @ ..], Peek::Object) => each_member(
+            jiter,
+            |name| name == wanted,
+            |jiter, is_wanted, peek| {
+                if !is_wanted {
+                    return skip(jiter, peek);
+                }
+                take(jiter, None)?;
+                at_path(jiter, peek, rest, take)
+            },
+        ),
+        ([Step::Element(wanted), rest @ ..], Peek::Array) => {
+            each_element(jiter, |jiter, index, peek| {
+                if index == *wanted { at_path(jiter, peek, rest, take) } else { skip(jiter, peek) }
+            })
+        }
+        _ => skip(jiter, peek),
     }
-}
-
-/// Hands each element of an array to `take`, with its index.
-pub(super) fn each_element(
-    jiter: &mut Jiter<'_>,
-    mut take: impl FnMut(&mut Jiter<'_>, usize, Peek) -> Read,
-) -> Read {
-    let mut next = jiter.known_array().map_err(|error| Misfit::syntax(jiter, &error))?;
-    let mut index = 0;
-    while let Some(peek) = next {
-        take(jiter, index, peek)?;
-        index += 1;
-        next = jiter.array_step().map_err(|error| Misfit::syntax(jiter, &error))?;
-    }
-    Ok(())
 }

@@ -97,7 +97,7 @@ pub(super) fn read(jiter: &mut Jiter<'_>, peek: Peek, column: &mut Column) -> Re
         Values::Map { .. } => read_map(jiter, peek, column)?,
         Values::Text(values) if peek != Peek::String => {
             let start = jiter.current_index();
-            jiter.known_skip(peek).map_err(|error| Misfit::syntax(jiter, &error))?;
+            skip(jiter, peek)?;
             values.push(jiter.slice_to_current(start)).map_err(Misfit::full)?;
         }
         _ if peek == Peek::String => read_text(jiter, column)?,
@@ -238,16 +238,50 @@ fn read_number(jiter: &mut Jiter<'_>, peek: Peek, column: &mut Column) -> Read {
     pushed.ok_or_else(|| Misfit::value(column, "the document has a number that does not fit"))
 }
 
+pub(super) fn skip(jiter: &mut Jiter<'_>, peek: Peek) -> Read {
+    jiter.known_skip(peek).map_err(|error| Misfit::syntax(jiter, &error))
+}
+
+/// Hands the value of each member of an object to `take`, with what `find` says of its name.
+pub(super) fn each_member<T>(
+    jiter: &mut Jiter<'_>,
+    mut find: impl FnMut(&str) -> T,
+    mut take: impl FnMut(&mut Jiter<'_>, T, Peek) -> Read,
+) -> Read {
+    let mut key = jiter.known_object();
+    loop {
+        let found = match key {
+            Ok(Some(name)) => find(name),
+            Ok(None) => return Ok(()),
+            Err(error) => return Err(Misfit::syntax(jiter, &error)),
+        };
+        let peek = jiter.peek().map_err(|error| Misfit::syntax(jiter, &error))?;
+        take(jiter, found, peek)?;
+        key = jiter.next_key();
+    }
+}
+
+/// Hands each element of an array to `take`, with its index.
+pub(super) fn each_element(
+    jiter: &mut Jiter<'_>,
+    mut take: impl FnMut(&mut Jiter<'_>, usize, Peek) -> Read,
+) -> Read {
+    let mut next = jiter.known_array().map_err(|error| Misfit::syntax(jiter, &error))?;
+    let mut index = 0;
+    while let Some(peek) = next {
+        take(jiter, index, peek)?;
+        index += 1;
+        next = jiter.array_step().map_err(|error| Misfit::syntax(jiter, &error))?;
+    }
+    Ok(())
+}
+
 fn read_list(jiter: &mut Jiter<'_>, peek: Peek, column: &mut Column) -> Read {
     let Values::List { offsets, element } = &mut column.values else { return Ok(()) };
     if peek != Peek::Array {
         return Err(other(jiter, peek, column));
     }
-    let mut next = jiter.known_array().map_err(|error| Misfit::syntax(jiter, &error))?;
-    while let Some(peek) = next {
-        read_member(jiter, peek, element)?;
-        next = jiter.array_step().map_err(|error| Misfit::syntax(jiter, &error))?;
-    }
+    each_element(jiter, |jiter, _, peek| read_member(jiter, peek, element))?;
     push_end(offsets, element.column.len()).map_err(Misfit::full)
 }
 
@@ -273,7 +307,7 @@ fn read_struct(jiter: &mut Jiter<'_>, peek: Peek, column: &mut Column) -> Read {
             }
             read_member(jiter, peek, field).map_err(|misfit| misfit.inside(&field.name))?;
         } else {
-            jiter.known_skip(peek).map_err(|error| Misfit::syntax(jiter, &error))?;
+            skip(jiter, peek)?;
         }
         key = jiter.next_key();
     }
@@ -286,16 +320,13 @@ fn read_map(jiter: &mut Jiter<'_>, peek: Peek, column: &mut Column) -> Read {
     if peek != Peek::Object {
         return Err(other(jiter, peek, column));
     }
-    let mut key = jiter.known_object();
-    loop {
-        match key {
-            Ok(Some(name)) => keys.push(name.as_bytes()).map_err(Misfit::full)?,
-            Ok(None) => break,
-            Err(error) => return Err(Misfit::syntax(jiter, &error)),
-        }
-        let peek = jiter.peek().map_err(|error| Misfit::syntax(jiter, &error))?;
-        read_member(jiter, peek, value)?;
-        key = jiter.next_key();
-    }
+    each_member(
+        jiter,
+        |name| keys.push(name.as_bytes()),
+        |jiter, pushed, peek| {
+            pushed.map_err(Misfit::full)?;
+            read_member(jiter, peek, value)
+        },
+    )?;
     push_end(offsets, value.column.len()).map_err(Misfit::full)
 }

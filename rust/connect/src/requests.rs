@@ -183,3 +183,140 @@ impl<A: Asks> Requests<A> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use sparkawait_core::queue::EntryId;
+    use sparkawait_runtime::AsyncFunction;
+    use sparkawait_task::function::{Call, ReplyGroup, ReplySink};
+    use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+    use super::*;
+
+    /// Tells what is asked for, by the numbers of the attempts, and answers nothing.
+    struct Silent {
+        replies: Replies,
+        asked: UnboundedSender<Vec<u32>>,
+    }
+
+    impl Asks for Silent {
+        type Rows = VecDeque<AttemptId>;
+        type Batch = Vec<AttemptId>;
+
+        const NAME: &'static str = "silent";
+
+        fn replies(&self) -> &Replies {
+            &self.replies
+        }
+
+        fn add(&self, calls: &Calls, waiting: &mut Lines<Self::Rows>) -> Result<(), TaskError> {
+            for call in &calls.calls {
+                let channel = Some(Key::new(call.row.into()));
+                waiting.change(channel, |rows| rows.push_back(call.attempt));
+            }
+            Ok(())
+        }
+
+        fn take(&self, rows: &mut Self::Rows, requests: usize) -> Result<Self::Batch, TaskError> {
+            Ok(rows.drain(..rows.len().div_ceil(requests).min(2)).collect())
+        }
+
+        fn remove(rows: &mut Self::Rows, cancelled: &[AttemptId]) {
+            rows.retain(|it| !cancelled.contains(it));
+        }
+
+        fn attempts(batch: &Self::Batch) -> &[AttemptId] {
+            batch
+        }
+
+        async fn ask(
+            self: Arc<Self>,
+            batch: Self::Batch,
+            wanted: Arc<AwaitedCalls>,
+        ) -> Result<(), TaskError> {
+            self.asked.send(batch.iter().map(|it| it.attempt).collect()).unwrap();
+            assert!(batch.iter().all(|it| it.attempt != 13), "out of luck");
+            wanted.none_of(&batch).await;
+            Ok(())
+        }
+    }
+
+    /// Tells how a task failed.
+    #[derive(Debug)]
+    struct Failures(UnboundedSender<String>);
+
+    impl ReplySink for Failures {
+        fn send(&self, _: ReplyGroup) -> bool {
+            true
+        }
+
+        fn fail(&self, error: TaskError) -> bool {
+            self.0.send(error.to_string()).is_ok()
+        }
+    }
+
+    /// Starts a function of two connections; returns it, what is asked for, and how it failed.
+    fn start(most: usize) -> (Worker, UnboundedReceiver<Vec<u32>>, UnboundedReceiver<String>) {
+        let ((asked, told), (failures, failed)) = (unbounded_channel(), unbounded_channel());
+        let silent = Silent { replies: Replies::to(Failures(failures)), asked };
+        let connections = Arc::new(Semaphore::new(2));
+        (Requests::start(silent, most, connections, &Handle::current()), told, failed)
+    }
+
+    fn attempts(numbers: &[u32]) -> Vec<AttemptId> {
+        let attempt = |it: &u32| AttemptId { entry: EntryId::from_u64(7), attempt: *it };
+        numbers.iter().map(attempt).collect()
+    }
+
+    /// Calls of a channel by their numbers.
+    fn calls(channel: u32, numbers: &[u32]) -> Vec<Call> {
+        let call = |attempt| Call { attempt, batch: 0, row: channel };
+        attempts(numbers).into_iter().map(call).collect()
+    }
+
+    #[tokio::test]
+    async fn what_nobody_waits_for_is_not_asked_for_and_leaves_its_connection_to_others() {
+        let (mut worker, mut asked, _failed) = start(2);
+        worker.invoke(Calls { batches: Vec::new(), calls: calls(3, &[1, 2, 3, 4, 5, 6, 7, 8]) });
+        assert_eq!(asked.recv().await.unwrap(), [1, 2]);
+        assert_eq!(asked.recv().await.unwrap(), [3, 4]);
+
+        // Of the second request somebody waits for one call.
+        worker.cancel(attempts(&[1, 2, 3, 6]));
+        assert_eq!(asked.recv().await.unwrap(), [5, 7]);
+        worker.cancel(attempts(&[4]));
+        assert_eq!(asked.recv().await.unwrap(), [8]);
+
+        worker.close();
+        assert_eq!(asked.recv().await, None);
+    }
+
+    #[tokio::test]
+    async fn a_channel_has_its_requests_and_leaves_the_other_connections_to_others() {
+        let (mut worker, mut asked, _failed) = start(1);
+        let calls = [calls(3, &[1, 2, 3, 4]), calls(5, &[5]), calls(7, &[6])].concat();
+        worker.invoke(Calls { batches: Vec::new(), calls });
+        assert_eq!(asked.recv().await.unwrap(), [1, 2]);
+        assert_eq!(asked.recv().await.unwrap(), [5]);
+
+        worker.cancel(attempts(&[5]));
+        assert_eq!(asked.recv().await.unwrap(), [6]);
+        worker.cancel(attempts(&[2]));
+        worker.cancel(attempts(&[6]));
+        worker.cancel(attempts(&[1]));
+        assert_eq!(asked.recv().await.unwrap(), [3, 4]);
+    }
+
+    #[tokio::test]
+    async fn a_panic_in_a_request_fails_the_task() {
+        let (mut worker, mut asked, mut failed) = start(2);
+        worker.invoke(Calls { batches: Vec::new(), calls: calls(3, &[13]) });
+
+        let error = failed.recv().await.unwrap();
+
+        assert!(error.contains("`silent` panicked: ") && error.contains("out of luck"), "{error}");
+        assert_eq!(asked.recv().await.unwrap(), [13]);
+    }
+}

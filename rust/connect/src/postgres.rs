@@ -18,6 +18,7 @@ use crate::lookup::{Misses, positions};
 use crate::postgres::backlog::{Backlog, Most, NullArgs};
 use crate::postgres::convert::Argument;
 use crate::postgres::most_found::MostFound;
+use crate::postgres::plan::Request;
 use crate::postgres::pool::Pool;
 use crate::postgres::query::Lookup;
 use crate::postgres::server::ServerConfig;
@@ -115,15 +116,20 @@ impl NativeFunction for PostgresConfig {
         let queries = start.channel_share.map_or(connections, |share| share.of(connections));
         let most =
             Most { rows: self.most_rows(), bytes: GROUP_BYTES, row_bytes: MOST_ARGUMENT_BYTES };
-        let lookup = Lookup {
-            backlog: Backlog::new(arguments, self.null_args, most),
+        let required = positions(&self.required, &start.results)?;
+        let request = Request {
             key: self.key(&types, &start.results),
             statement: self.statement.clone(),
             arguments: self.args.iter().cloned().zip(types).collect(),
-            required: positions(&self.required, &start.results)?,
             schema: start.results,
-            misses: self.misses,
             wants_batches: self.batch > 1,
+            keeps: self.server.prepare,
+        };
+        let lookup = Lookup {
+            backlog: Backlog::new(arguments, self.null_args, most),
+            request,
+            required,
+            misses: self.misses,
             reads: !self.server.writes,
             most_found: MostFound::of_row(self.max_reply_bytes),
             rules: self.server.rules()?,

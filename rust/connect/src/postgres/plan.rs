@@ -15,7 +15,7 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Schema};
+use arrow::datatypes::{DataType, Schema, SchemaRef};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Statement};
 
@@ -44,15 +44,14 @@ pub(crate) struct Plan {
 }
 
 /// What a plan is made for.
-#[derive(Clone, Copy)]
-pub(crate) struct Request<'a> {
+pub(crate) struct Request {
     /// Differs for different requests.
-    pub(crate) key: &'a Arc<str>,
-    pub(crate) statement: &'a str,
+    pub(crate) key: Arc<str>,
+    pub(crate) statement: String,
     /// Names and types of the argument columns.
-    pub(crate) arguments: &'a [(String, DataType)],
+    pub(crate) arguments: Vec<(String, DataType)>,
     /// Names and types of the results.
-    pub(crate) schema: &'a Schema,
+    pub(crate) schema: SchemaRef,
     pub(crate) wants_batches: bool,
     /// Whether the connection that plans also sends, and keeps what it has prepared.
     pub(crate) keeps: bool,
@@ -60,14 +59,14 @@ pub(crate) struct Request<'a> {
 
 impl Plan {
     /// Finds out on a connection what to send for a statement.
-    pub(crate) async fn prepare(client: &Client, request: Request<'_>) -> Result<Self, Fault> {
-        let statement = trim(request.statement);
+    pub(crate) async fn prepare(client: &Client, request: &Request) -> Result<Self, Fault> {
+        let statement = trim(&request.statement);
         let own = prepare(client, statement, &[]).await?;
         check(&own, request.arguments.len())?;
         let arguments = request.arguments.iter().zip(own.params());
         let arguments = arguments.map(|((name, from), to)| Argument::new(name, from, to));
         let arguments = arguments.collect::<Result<Vec<_>, _>>()?;
-        let outputs = outputs(own.columns(), request.schema)?;
+        let outputs = outputs(own.columns(), &request.schema)?;
         let is_same = outputs.iter().all(|it| it.is_plain) && outputs.len() == own.columns().len();
         let query = |prepared: Statement, text: &str, types: Vec<Type>| {
             if request.keeps {
@@ -104,10 +103,7 @@ impl Plan {
     /// Does the same on a connection of its own, and leaves nothing behind on the server's side.
     ///
     /// A pooler keeps to one of its connections for as long as a transaction lasts.
-    pub(crate) async fn prepare_aside(
-        server: &Server,
-        request: Request<'_>,
-    ) -> Result<Self, Fault> {
+    pub(crate) async fn prepare_aside(server: &Server, request: &Request) -> Result<Self, Fault> {
         let client = server.connect().await?.client;
         begin_aside(&client).await?;
         let plan = Self::prepare(&client, request).await;

@@ -130,7 +130,7 @@ impl Pool {
     pub(crate) async fn plan(
         &self,
         session: &Session,
-        request: Request<'_>,
+        request: &Request,
     ) -> Result<Arc<Plan>, Fault> {
         let make = async {
             if request.keeps {
@@ -139,12 +139,7 @@ impl Pool {
                 Box::pin(Plan::prepare_aside(&self.server, request)).await
             }
         };
-        session.plans.get_or_make(request.key, make).await
-    }
-
-    /// Returns whether connections keep the statements that were prepared on them.
-    pub(crate) fn keeps_statements(&self) -> bool {
-        self.server.keeps_statements
+        session.plans.get_or_make(&request.key, make).await
     }
 
     async fn connect(&self) -> Result<Session, Fault> {

@@ -5,7 +5,6 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef};
-use arrow::datatypes::{DataType, SchemaRef};
 use futures_util::{StreamExt, stream};
 use sparkawait_core::operator::AttemptId;
 use sparkawait_task::error::TaskError;
@@ -34,15 +33,10 @@ use crate::requests::{Asks, AwaitedCalls};
 /// What all queries of a started lookup share.
 pub(crate) struct Lookup {
     pub(crate) backlog: Backlog,
-    pub(crate) key: Arc<str>,
-    pub(crate) statement: String,
-    /// Names and types of the argument columns.
-    pub(crate) arguments: Vec<(String, DataType)>,
-    pub(crate) schema: SchemaRef,
+    pub(crate) request: Request,
     /// Positions of the columns that what is found must not leave null.
     pub(crate) required: Vec<usize>,
     pub(crate) misses: Misses,
-    pub(crate) wants_batches: bool,
     /// Whether the statement only reads.
     pub(crate) reads: bool,
     pub(crate) most_found: MostFound,
@@ -115,7 +109,7 @@ impl Asks for Lookup {
     fn add(&self, calls: &Calls, waiting: &mut Lines<Segments>) -> Result<(), TaskError> {
         let Unasked { null_keys, too_large } = self.backlog.add(calls, waiting)?;
         if !null_keys.is_empty() {
-            self.send(LookupReply::null_keys(self.misses, &self.schema, &null_keys)?);
+            self.send(LookupReply::null_keys(self.misses, &self.request.schema, &null_keys)?);
         }
         if !too_large.is_empty() {
             let failure = Fault::permanent(
@@ -201,7 +195,7 @@ impl Lookup {
             return Ok(());
         }
         let parts: Vec<Keys> = parts.collect();
-        let rest = Keys::concat(&parts, self.arguments.len())?.awaited(wanted)?;
+        let rest = Keys::concat(&parts, self.request.arguments.len())?.awaited(wanted)?;
         let attempts = rest.attempts.clone();
         let asked = tokio::select! {
             biased;
@@ -287,20 +281,13 @@ impl Lookup {
 
     async fn connect(&self) -> Result<(Lease, Arc<Plan>), Fault> {
         let lease = self.pool.lease().await?;
-        let request = Request {
-            key: &self.key,
-            statement: &self.statement,
-            arguments: &self.arguments,
-            schema: &self.schema,
-            wants_batches: self.wants_batches,
-            keeps: self.pool.keeps_statements(),
-        };
-        let plan = lease.within_limit(&self.rules, self.pool.plan(&lease, request)).await??;
+        let planning = self.pool.plan(&lease, &self.request);
+        let plan = lease.within_limit(&self.rules, planning).await??;
         Ok((lease, plan))
     }
 
     fn found(&self, plan: &Plan, calls: usize) -> FoundRows {
-        FoundRows::new(&self.schema, &plan.results, calls, self.misses.how)
+        FoundRows::new(&self.request.schema, &plan.results, calls, self.misses.how)
     }
 
     fn send(&self, reply: ReplyGroup) {

@@ -134,10 +134,10 @@ impl Waiting {
     /// Removes the items of a request; `None` if there are not enough for one.
     pub(super) fn take(&mut self, now: Instant) -> Option<Batch> {
         let (channel, taken) = self.lines.take(1, |heads, _| heads.take(&self.most, now))?;
-        let (name, head, items, due) = taken?;
-        let line = (channel, name);
-        self.due.extend(due.map(|due| (due, line.clone())));
-        Some(Batch { line, head, items })
+        let (mut batch, due) = taken?;
+        batch.line.0 = channel;
+        self.due.extend(due.map(|due| (due, batch.line.clone())));
+        Some(batch)
     }
 
     /// Says that a request of a line has ended.
@@ -178,13 +178,9 @@ impl Rows for Heads {
 }
 
 impl Heads {
-    /// Removes the items of a request of the line whose turn it is, and says when the others are due,
-    /// unless they are by now.
-    fn take(
-        &mut self,
-        most: &Most,
-        now: Instant,
-    ) -> Option<(Bytes, Arc<Head>, Vec<Item>, Option<Instant>)> {
+    /// Removes the items of a request of the line whose turn it is, without its channel; says when the
+    /// others are due, unless they are by now.
+    fn take(&mut self, most: &Most, now: Instant) -> Option<(Batch, Option<Instant>)> {
         let name = self.ready.pop_front()?;
         let line = self.lines.get_mut(&name)?;
         let (head, items) = (Arc::clone(&line.head), line.take(most));
@@ -194,7 +190,7 @@ impl Heads {
         if line.is_ready {
             self.ready.push_back(name.clone());
         }
-        Some((name, head, items, due))
+        Some((Batch { line: (None, name), head, items }, due))
     }
 
     fn ended(&mut self, name: &Bytes) {

@@ -9,11 +9,11 @@ use std::thread;
 
 use futures_util::FutureExt;
 use http::uri::PathAndQuery;
-use sparkawait_task::secret::Sources;
 use tokio::task::yield_now;
 use url::Url;
 
 use super::*;
+use crate::connectors::parse;
 use crate::http::HttpConfig;
 use crate::reply_budget::ReplyBudget;
 
@@ -41,8 +41,8 @@ fn rules(budget: Arc<ReplyBudget>) -> CallRules {
         "client": {"connect_timeout": 20.0, "read_timeout": 7.0, "version": "auto",
         "streams_per_connection": 100, "compressed": true, "proxy": "none",
         "tls": {"ca": null, "certificate": null, "private_key": null}}}"#;
-    let rules =
-        HttpConfig::from_json(config, Sources::new()).unwrap().rules(false, false, None).unwrap();
+    let config: HttpConfig = parse("http", config).unwrap();
+    let rules = config.rules(false, false, None).unwrap();
     CallRules { budget, ..rules }
 }
 

@@ -28,7 +28,7 @@ from sparkawait._flights.settings import DemoError, Settings
 from sparkawait.native_function import NativeFunction
 from sparkawait.secrets import Secret
 from sparkawait.testing import LookupServer
-from sparkawait.testing.latency import Latency, LogNormal
+from sparkawait.testing.latency import Latency
 
 _CONNECT_SECONDS = 5.0
 
@@ -89,9 +89,9 @@ def mean_of_one(latency: Latency) -> float:
     Args:
         latency: A log-normal distribution.
     """
-    if not isinstance(latency, LogNormal):
-        raise TypeError(latency)
-    usual = latency.median * math.exp(latency.sigma**2 / 2)
+    if latency.kind != "log_normal":
+        raise ValueError(latency)
+    usual = latency.first * math.exp(latency.second**2 / 2)
     return usual * (1 + latency.stragglers * (latency.straggler_factor - 1))
 
 
@@ -104,14 +104,14 @@ def mean_of_two(latency: Latency) -> float:
     Args:
         latency: A log-normal distribution.
     """
-    if not isinstance(latency, LogNormal):
-        raise TypeError(latency)
-    usual = latency.median * math.exp(latency.sigma**2 / 2)
+    if latency.kind != "log_normal":
+        raise ValueError(latency)
+    usual = latency.first * math.exp(latency.second**2 / 2)
     late, share = usual * latency.straggler_factor, latency.stragglers
     return (
-        (1 - share) ** 2 * _mean_of_larger(usual, usual, latency.sigma)
-        + 2 * share * (1 - share) * _mean_of_larger(usual, late, latency.sigma)
-        + share**2 * _mean_of_larger(late, late, latency.sigma)
+        (1 - share) ** 2 * _mean_of_larger(usual, usual, latency.second)
+        + 2 * share * (1 - share) * _mean_of_larger(usual, late, latency.second)
+        + share**2 * _mean_of_larger(late, late, latency.second)
     )
 
 

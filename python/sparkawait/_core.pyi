@@ -7,7 +7,7 @@ from typing import Any, final
 import pyarrow as pa
 from typing_extensions import Self
 
-from sparkawait.testing.latency import LatencyParts
+from sparkawait.testing.latency import Latency
 
 __all__ = [
     "VERSION",
@@ -247,7 +247,7 @@ class LookupServer:
     def __new__(
         cls,
         *,
-        latency: LatencyParts,
+        latency: Latency,
         faults: tuple[float, float, float, float | None],
         port: int,
         seed: int,
@@ -256,7 +256,7 @@ class LookupServer:
     def port(self) -> int: ...
     def add_table(self, name: str, entries: list[tuple[str, bytes]]) -> None: ...
     def stats(self) -> dict[str, int]: ...
-    def set_latency(self, latency: LatencyParts) -> None: ...
+    def set_latency(self, latency: Latency) -> None: ...
     def set_faults(self, faults: tuple[float, float, float, float | None]) -> None: ...
     def stop(self) -> None: ...
 
@@ -269,7 +269,7 @@ class Native:
     @staticmethod
     def simulated(
         *,
-        latency: LatencyParts,
+        latency: Latency,
         error_rate: float,
         seed: int,
         timestamps: bool,

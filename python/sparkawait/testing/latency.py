@@ -7,7 +7,7 @@ Values only, for any thread. Ranges are checked where values are drawn from a di
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal
 
 import pyarrow as pa
 
@@ -16,103 +16,37 @@ from sparkawait._plan.checks import flag, integer, number
 from sparkawait._quantities import Duration, parse_duration
 from sparkawait.native_function import NativeFunction
 
-__all__ = [
-    "Constant",
-    "Latency",
-    "LatencyLike",
-    "LogNormal",
-    "Simulated",
-    "Uniform",
-    "constant",
-    "log_normal",
-    "simulated",
-    "to_latency",
-    "uniform",
-]
 
-
-class LatencyParts(NamedTuple):
-    """A distribution as the extension module takes it; times are in seconds."""
-
-    kind: str
-    first: float
-    second: float
-    stragglers: float
-    straggler_factor: float
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Latency:
     """A distribution of delays; made by `constant`, `uniform` or `log_normal`.
 
+    The extension module reads its attributes.
+
     Attributes:
+        kind: Which distribution it is.
+        first: In seconds, the delay, the shortest one, or the median.
+        second: The longest delay in seconds, or `sigma`.
         stragglers: Share of the delays that are multiplied, 0 to 1.
         straggler_factor: What those are multiplied by, at least 1.
+
+    Raises:
+        ConfigurationError: If a number is out of range.
     """
 
+    kind: Literal["constant", "uniform", "log_normal"]
+    first: float
+    second: float = 0.0
     stragglers: float = 0.0
     straggler_factor: float = 10.0
 
     def __post_init__(self) -> None:
-        """Asks the extension module whether there is a distribution like this.
-
-        Raises:
-            ConfigurationError: If a number is out of range.
-        """
+        """Asks the extension module whether there is a distribution like this."""
         number(self.stragglers, "stragglers", 0, 1)
         number(self.straggler_factor, "straggler_factor", 1)
         nothing = pa.schema([])
-        _core.Native.simulated(
-            latency=self.to_parts(), error_rate=0.0, seed=0, timestamps=False
-        ).check(nothing, nothing)
-
-    def to_parts(self) -> LatencyParts:
-        """Returns the form in which the extension module takes it."""
-        raise NotImplementedError
-
-    def _with_stragglers(self, kind: str, first: float, second: float) -> LatencyParts:
-        stragglers, factor = float(self.stragglers), float(self.straggler_factor)
-        return LatencyParts(kind, first, second, stragglers, factor)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Constant(Latency):
-    """Always `delay` seconds."""
-
-    delay: float
-
-    def to_parts(self) -> LatencyParts:
-        """Returns the form in which the extension module takes it."""
-        return self._with_stragglers("constant", self.delay, 0.0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Uniform(Latency):
-    """Anything from `minimum` to `maximum` seconds, equally likely."""
-
-    minimum: float
-    maximum: float
-
-    def to_parts(self) -> LatencyParts:
-        """Returns the form in which the extension module takes it."""
-        return self._with_stragglers("uniform", self.minimum, self.maximum)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LogNormal(Latency):
-    """`median` seconds in the middle, with a tail as long as `sigma` is large."""
-
-    median: float
-    sigma: float
-
-    def __post_init__(self) -> None:
-        """Checks the numbers."""
-        number(self.sigma, "sigma", 0)
-        super().__post_init__()
-
-    def to_parts(self) -> LatencyParts:
-        """Returns the form in which the extension module takes it."""
-        return self._with_stragglers("log_normal", self.median, float(self.sigma))
+        made = _core.Native.simulated(latency=self, error_rate=0.0, seed=0, timestamps=False)
+        made.check(nothing, nothing)
 
 
 LatencyLike = Latency | Duration | None
@@ -132,11 +66,7 @@ def constant(
     Raises:
         ConfigurationError: If `delay` is not a duration.
     """
-    return Constant(
-        delay=parse_duration(delay, "delay"),
-        stragglers=stragglers,
-        straggler_factor=straggler_factor,
-    )
+    return Latency("constant", parse_duration(delay, "delay"), 0.0, stragglers, straggler_factor)
 
 
 def uniform(
@@ -157,12 +87,8 @@ def uniform(
     Raises:
         ConfigurationError: If a bound is not a duration.
     """
-    return Uniform(
-        minimum=parse_duration(minimum, "minimum"),
-        maximum=parse_duration(maximum, "maximum"),
-        stragglers=stragglers,
-        straggler_factor=straggler_factor,
-    )
+    least, most = parse_duration(minimum, "minimum"), parse_duration(maximum, "maximum")
+    return Latency("uniform", least, most, stragglers, straggler_factor)
 
 
 def log_normal(
@@ -182,18 +108,14 @@ def log_normal(
         straggler_factor: At least 1.
 
     Raises:
-        ConfigurationError: If `median` is not a duration.
+        ConfigurationError: If `median` is not a duration, or `sigma` is below 0.
 
     Examples:
         >>> log_normal("5ms", stragglers=0.01, straggler_factor=20)
-        LogNormal(stragglers=0.01, straggler_factor=20, median=0.005, sigma=0.5)
+        Latency(kind='log_normal', first=0.005, second=0.5, stragglers=0.01, straggler_factor=20)
     """
-    return LogNormal(
-        median=parse_duration(median, "median"),
-        sigma=sigma,
-        stragglers=stragglers,
-        straggler_factor=straggler_factor,
-    )
+    middle, spread = parse_duration(median, "median"), number(sigma, "sigma", 0)
+    return Latency("log_normal", middle, spread, stragglers, straggler_factor)
 
 
 def to_latency(value: LatencyLike, name: str) -> Latency:
@@ -208,7 +130,7 @@ def to_latency(value: LatencyLike, name: str) -> Latency:
     """
     if isinstance(value, Latency):
         return value
-    return Constant(delay=0.0 if value is None else parse_duration(value, name))
+    return Latency("constant", 0.0 if value is None else parse_duration(value, name))
 
 
 # -- a native function that only takes time
@@ -244,9 +166,8 @@ class Simulated(NativeFunction):
         return True
 
     def _native(self, *, retry_misses: bool) -> _core.Native:  # noqa: ARG002 - it never misses
-        latency = self.latency.to_parts()
         return _core.Native.simulated(
-            latency=latency,
+            latency=self.latency,
             error_rate=self.error_rate,
             seed=self.seed,
             timestamps=self.timestamps,

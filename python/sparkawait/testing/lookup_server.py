@@ -73,7 +73,7 @@ class LookupServer:
         tables = mapping(tables, "tables", "values by key by name of the table")
         encoded = {name: _encode(name, table) for name, table in tables.items()}
         self._server = _core.LookupServer(
-            latency=to_latency(latency, "latency").to_parts(),
+            latency=to_latency(latency, "latency"),
             faults=_faults(error_rate, stall_rate, reset_rate, rate_limit),
             port=port,
             seed=seed & _SEED_MASK,
@@ -125,7 +125,7 @@ class LookupServer:
             ConfigurationError: If `latency` is out of range.
             OperatorStateError: If called in a forked process.
         """
-        self._server.set_latency(to_latency(latency, "latency").to_parts())
+        self._server.set_latency(to_latency(latency, "latency"))
 
     def set_faults(
         self,

@@ -134,27 +134,13 @@ __all__ = [
 ]
 
 __version__ = VERSION
-_SPARK = frozenset(
-    {
-        "AsyncUserDefinedFunction",
-        "Sent",
-        "async_udf",
-        "key_ordered_wait",
-        "ordered_wait",
-        "send",
-        "ship",
-        "split",
-        "unordered_wait",
-        "write_once",
-    }
-)
 
 
 def __getattr__(name: str) -> Any:
     """Imports the Spark functions when they are asked for, so that the rest needs no PySpark."""
     if name == "testing":
         return importlib.import_module("sparkawait.testing")
-    if name == "spark" or name in _SPARK:
+    if name in __all__:  # all others are here
         spark = _import_spark()
         return spark if name == "spark" else getattr(spark, name)
     msg = f"module `sparkawait` has no attribute `{name}`"

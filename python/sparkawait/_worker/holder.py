@@ -226,11 +226,6 @@ class _Holder:
             self._tasks.pop(task.id, None)
         task.close()
 
-    def close_all(self) -> None:
-        """Closes all tasks, for tests."""
-        for task in list(self._tasks.values()):
-            self.drop(task)
-
     def _retire_tasks(self) -> None:
         wake = threading.Event()
         while not wake.wait(_LOOK_SECONDS):

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
+from sparkawait._plan.arrow_types import fields_within
+from sparkawait._plan.checks import refuse
 from sparkawait._plan.ddl import is_variant
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.function_with_options import OfColumns, TakesOptions
@@ -116,7 +118,12 @@ def check_native(function: NativeFunction, native: Native, input_schema: pa.Sche
         return cast("Any", input_schema).field(name)
 
     for field in cast("Any", function.result_schema):
-        _check_no_variant(field.name, field.type)
+        if any(is_variant(it.type) for it in fields_within(field)):
+            refuse(
+                f"column `{field.name}` is declared as a variant, which Spark makes of texts;"
+                f" declare it as a string, and write parse_json({field.name})",
+                ErrorKind.SCHEMA_INVALID,
+            )
     columns = [column(name) for name in dict.fromkeys(function.input_columns)]
     try:
         native.check(pa.schema(columns), function.result_schema)
@@ -125,14 +132,3 @@ def check_native(function: NativeFunction, native: Native, input_schema: pa.Sche
     except (pa.ArrowException, TypeError, ValueError) as error:
         msg = f"`{function.name}` has a column of a type that it cannot read: {error}"
         raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID) from error
-
-
-def _check_no_variant(column: str, data_type: Any) -> None:
-    if is_variant(data_type):
-        msg = (
-            f"column `{column}` is declared as a variant, which Spark makes of texts; declare it as"
-            f" a string, and write parse_json({column})"
-        )
-        raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID)
-    for index in range(data_type.num_fields):
-        _check_no_variant(column, data_type.field(index).type)

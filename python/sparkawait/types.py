@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 import pyarrow as pa
 
 from sparkawait._core import Row
+from sparkawait._plan.arrow_types import with_leaves
 from sparkawait._plan.checks import shown
 from sparkawait._plan.ddl import (
     COLLATION,
@@ -151,28 +152,18 @@ def timestamps_of(schema: pa.Schema, *, are_naive: bool = False) -> pa.Schema:
         are_naive: Whether that is ``timestamp_ntz``.
     """
     metadata = cast("Any", schema.metadata)
-    return pa.schema([_timestamps_within(field, are_naive) for field in schema], metadata)
+    changed = [with_leaves(field, lambda it: _timestamp_of(it, are_naive)) for field in schema]
+    return pa.schema(changed, metadata)
 
 
-def _timestamps_within(field: pa.Field, are_naive: bool) -> pa.Field:  # noqa: FBT001
-    data_type: Any = field.type
-    if pa.types.is_timestamp(data_type):
-        notes = dict(field.metadata or {})
-        if not notes.items() >= SESSION_TIMESTAMP.items():
-            return field
-        for note in SESSION_TIMESTAMP:
-            del notes[note]
-        wanted = pa.timestamp(data_type.unit) if are_naive else data_type
-        return field.with_type(wanted).with_metadata(cast("Any", notes or None))
-    if pa.types.is_struct(data_type):
-        return field.with_type(pa.struct([_timestamps_within(it, are_naive) for it in data_type]))
-    if pa.types.is_list(data_type):
-        return field.with_type(pa.list_(_timestamps_within(data_type.value_field, are_naive)))
-    if pa.types.is_map(data_type):
-        parts = (data_type.key_field, data_type.item_field)
-        key, item = (cast("Any", _timestamps_within(part, are_naive)) for part in parts)
-        return field.with_type(pa.map_(key, item))
-    return field
+def _timestamp_of(field: pa.Field, are_naive: bool) -> pa.Field:  # noqa: FBT001
+    notes, kind = dict(field.metadata or {}), cast("Any", field.type)
+    if not pa.types.is_timestamp(kind) or not notes.items() >= SESSION_TIMESTAMP.items():
+        return field
+    for note in SESSION_TIMESTAMP:
+        del notes[note]
+    wanted = pa.timestamp(kind.unit) if are_naive else kind
+    return field.with_type(wanted).with_metadata(cast("Any", notes or None))
 
 
 def duplicate(names: list[str]) -> str | None:

@@ -21,6 +21,7 @@ from typing import Any, Generic, Literal, NoReturn, TypeVar, cast
 import pyarrow as pa
 
 from sparkawait._core import simple_string
+from sparkawait._plan.arrow_types import fields_within
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
 _T = TypeVar("_T")
@@ -261,16 +262,13 @@ def refuse_column(columns: Iterable[str], column: str, option: str, hint: str = 
 def require_key(schema: pa.Schema, column: str, option: str, kind: ErrorKind) -> None:
     """Checks that the input has a column whose values can be compared."""
     require_column(schema, column, option)
-    found = schema.field(column).type
-    if not _is_comparable(found):
-        msg = f"`{option}` names column `{column}` of type {found}, whose values cannot be compared"
-        raise ConfigurationError(msg, kind)
-
-
-def _is_comparable(found: pa.DataType) -> bool:
-    if pa.types.is_map(found) or pa.types.is_union(found):
-        return False
-    return all(_is_comparable(found.field(index).type) for index in range(found.num_fields))
+    found = schema.field(column)
+    if any(pa.types.is_map(it.type) or pa.types.is_union(it.type) for it in fields_within(found)):
+        refuse(
+            f"`{option}` names column `{column}` of type {found.type}, whose values cannot be"
+            " compared",
+            kind,
+        )
 
 
 def require_number(field: pa.Field, option: str) -> None:

@@ -21,6 +21,7 @@ from typing import Any, NoReturn, cast
 
 import pyarrow as pa
 
+from sparkawait._plan.arrow_types import nullable
 from sparkawait._plan.return_types import RowClass, names_columns
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.types import SchemaLike, to_schema
@@ -105,8 +106,7 @@ class Declared:
     @property
     def nullable(self) -> pa.Schema:
         """The columns, nullable as a miss leaves them."""
-        fields = cast("list[pa.Field[Any]]", list(self.columns))
-        return pa.schema([it.with_nullable(True) for it in fields])  # noqa: FBT003
+        return pa.schema(nullable(cast("Any", self.columns)))
 
     @property
     def rules(self) -> Model | None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
 
 import pyarrow as pa
 
+from sparkawait._plan.arrow_types import nullable
 from sparkawait._plan.capacity import batch_of, policy_arguments, threads_of
 from sparkawait._plan.checks import (
     require_column,
@@ -191,8 +192,8 @@ class Plan:
         """The declared columns, nullable where a failed row leaves them empty."""
         if kept_of(self.options.on_error) in ("fail", "drop"):
             return self.declared_schema
-        fields = [field.with_nullable(True) for field in self.declared_schema]  # noqa: FBT003
-        return pa.schema(fields, metadata=cast("Any", self.declared_schema.metadata))
+        metadata = cast("Any", self.declared_schema.metadata)
+        return pa.schema(nullable(self.declared_schema), metadata=metadata)
 
     def result_builder(self) -> ResultBuilder:
         """Returns a builder of result batches, which holds the function to what it declared."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
+from sparkawait._plan.arrow_types import with_leaves
 from sparkawait._worker import address_space
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
@@ -106,7 +107,7 @@ def with_bytes(batch: pa.RecordBatch) -> pa.RecordBatch:
     The batch itself if that makes no difference: then its data is wrong in another way.
     """
     fields = [
-        field if _is_valid(column) else field.with_type(_bytes_type(field.type))
+        field if _is_valid(column) else _as_bytes(field)
         for field, column in zip(batch.schema, batch.columns, strict=True)
     ]
     return _as_schema(batch, fields)
@@ -117,8 +118,9 @@ def with_texts(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     fields: list[pa.Field] = []
     for field in batch.schema:
         came = schema.get_field_index(field.name)
-        wanted = field.type if came < 0 else schema.field(came).type
-        fields.append(field.with_type(wanted) if _bytes_type(wanted) == field.type else field)
+        wanted = field if came < 0 else schema.field(came)
+        is_bytes = _as_bytes(wanted).type == field.type
+        fields.append(field.with_type(wanted.type) if is_bytes else field)
     return _as_schema(batch, fields)
 
 
@@ -150,25 +152,8 @@ if hasattr(pa, "string_view"):
     _BYTES[pa.string_view()] = pa.binary_view()
 
 
-def _bytes_type(data_type: Any) -> Any:
-    """Returns the type that has bytes instead of texts."""
-
-    def inside(field: pa.Field) -> pa.Field:
-        return field.with_type(_bytes_type(field.type))
-
-    made = _BYTES.get(data_type, data_type)
-    if pa.types.is_struct(data_type):
-        made = pa.struct([inside(field) for field in data_type])
-    elif pa.types.is_list(data_type):
-        made = pa.list_(inside(data_type.value_field))
-    elif pa.types.is_large_list(data_type):
-        made = pa.large_list(inside(data_type.value_field))
-    elif pa.types.is_fixed_size_list(data_type):
-        made = pa.list_(inside(data_type.value_field), data_type.list_size)
-    elif pa.types.is_map(data_type):
-        key, item = inside(data_type.key_field), inside(data_type.item_field)
-        made = cast("Any", pa.map_)(key, item, keys_sorted=data_type.keys_sorted)
-    return made
+def _as_bytes(field: pa.Field) -> pa.Field:
+    return with_leaves(field, lambda it: it.with_type(_BYTES.get(it.type, it.type)))
 
 
 _JOIN_SECONDS = 1.0

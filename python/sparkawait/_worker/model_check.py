@@ -17,6 +17,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from sparkawait._plan.arrow_types import fields_within, nullable
 from sparkawait._plan.chain import Chain
 from sparkawait._plan.models import Model
 from sparkawait._plan.plan import Plan
@@ -74,10 +75,9 @@ class _ModelCheck:
         fields = [plan.result_schema.field(at) for at in self._columns]
         self._names = [it.name for it in fields]
         self._known = set(self._names)
-        self._types = [it.type for it in fields]
+        self._fields = fields
         required = [it.name for it in model.schema if not it.nullable]
-        nullable = pa.schema([it.with_nullable(True) for it in fields])  # noqa: FBT003
-        self._builder = ResultBuilder(nullable, required)
+        self._builder = ResultBuilder(pa.schema(nullable(fields)), required)
         self._seen = self._refused = 0
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -93,7 +93,7 @@ class _ModelCheck:
         # A miss is null in all of them, and a row that has failed is, too.
         is_found = [any(cells) for cells in zip(*valid, strict=True)]
         rows = [row for row, found in enumerate(is_found) if found]
-        cells = [_values(*it) for it in zip(columns, self._types, strict=True)]
+        cells = [_values(*it) for it in zip(columns, self._fields, strict=True)]
         made: dict[int, object] = {}
         refused: dict[int, str] = {}
         for row in rows:
@@ -161,15 +161,10 @@ def _told(error: Exception) -> str:
     return "; ".join(shown[:_MOST_SHOWN] + [".."] * (len(shown) > _MOST_SHOWN))
 
 
-def _values(column: Any, data_type: pa.DataType) -> list[Any]:
+def _values(column: Any, field: pa.Field) -> list[Any]:
     values = column.to_pylist()
-    return [_plain(it, data_type) for it in values] if _has_map(data_type) else values
-
-
-def _has_map(data_type: Any) -> bool:
-    if pa.types.is_map(data_type):
-        return True
-    return any(_has_map(data_type.field(at).type) for at in range(data_type.num_fields))
+    has_map = any(pa.types.is_map(it.type) for it in fields_within(field))
+    return [_plain(it, field.type) for it in values] if has_map else values
 
 
 def _plain(value: Any, data_type: Any) -> Any:

@@ -21,6 +21,7 @@ from typing import Any, Generic, TypeVar, cast
 import pyarrow as pa
 
 from sparkawait._core import simple_string
+from sparkawait._plan.arrow_types import is_any_list
 from sparkawait._worker.conversion import Misfit, conversion_to, rows_of
 from sparkawait.exceptions import ErrorKind, ResultError
 
@@ -90,7 +91,7 @@ class ResultBuilder:
         single = len(self._names) == 1
         self._only = itemgetter(self._names[0]) if single else None
         self._all = itemgetter(*self._names)
-        self._is_array = single and _is_array(self._types[0])
+        self._is_array = single and is_any_list(self._types[0])
         self._empty = pa.RecordBatch.from_arrays(
             [pa.array([], type=data_type) for data_type in self._types], schema=schema
         )
@@ -241,7 +242,7 @@ def _has_nested_text(data_type: pa.DataType, *, is_inside: bool) -> bool:
     """Whether there are texts or bytes in a map or a list of `data_type`, or it `is_inside` one."""
     if _is_text(data_type):
         return is_inside
-    is_inside = is_inside or pa.types.is_map(data_type) or _is_array(data_type)
+    is_inside = is_inside or pa.types.is_map(data_type) or is_any_list(data_type)
     parts = (data_type.field(index).type for index in range(data_type.num_fields))
     return any(_has_nested_text(part, is_inside=is_inside) for part in parts)
 
@@ -252,7 +253,7 @@ def _is_text(data_type: pa.DataType) -> bool:
 
 def _counter_of(data_type: Any) -> Callable[[Sequence[Any]], int]:
     """Returns what counts the characters and bytes in the values of a column."""
-    if not _is_array(data_type) or not _is_text(data_type.value_type):
+    if not is_any_list(data_type) or not _is_text(data_type.value_type):
         return _characters
 
     def of_lists(values: Sequence[Any]) -> int:
@@ -315,15 +316,6 @@ def _explain_cell(
     hint = "; await it" if isawaitable(value) else ""
     msg = f"column `{name}` is declared as {simple_string(field.type)}, got {got}{where}{hint}"
     return ResultError(msg, ErrorKind.RESULT_SCHEMA_MISMATCH)
-
-
-def _is_array(data_type: pa.DataType) -> bool:
-    types = pa.types
-    return (
-        types.is_list(data_type)
-        or types.is_large_list(data_type)
-        or types.is_fixed_size_list(data_type)
-    )
 
 
 def _null_error(name: str) -> ResultError:

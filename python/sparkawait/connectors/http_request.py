@@ -15,6 +15,7 @@ from typing import Any, Literal, cast
 import pyarrow as pa
 
 from sparkawait import _core
+from sparkawait._plan.arrow_types import nullable
 from sparkawait._plan.checks import is_unicode, refuse, shown
 from sparkawait._plan.models import Declared, Model
 from sparkawait._plan.option import checked
@@ -140,7 +141,7 @@ def _result_schema(checked: Checked, schema: Declared | None) -> pa.Schema:
     twice = duplicate([field.name for field in fields])
     require(twice is None, f"column `{twice}` is returned twice")
     if checked.how == "left":
-        fields = [field.with_nullable(nullable=True) for field in fields]
+        fields = nullable(fields)
     return pa.schema(fields)
 
 

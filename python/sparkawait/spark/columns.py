@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkawait._plan.arrow_types import nullable
 from sparkawait._plan.chain import Chain
 from sparkawait._plan.function_checks import identity_of
 from sparkawait._plan.plan import Plan
@@ -67,7 +68,7 @@ class _OneResultBuilder(ResultBuilder):
     """Builds one row per row: its only result, or nulls."""
 
     def __init__(self, declared: pa.Schema, required: Sequence[str]) -> None:
-        super().__init__(pa.schema(_nullable(declared)), required)
+        super().__init__(pa.schema(nullable(declared)), required)
 
     def build(self, rows: Sequence[_RowT], results: Sequence[object]) -> Built[_RowT]:
         if set(map(type, results)) == {dict}:
@@ -102,7 +103,7 @@ def _with_mark(declared: pa.Schema) -> pa.Schema:
     A row without is null, and not a result whose columns are all null.
     """
     mark = pa.field(_unlike(_MARK, declared.names), pa.bool_())
-    return pa.schema([*_nullable(declared), mark])
+    return pa.schema([*nullable(declared), mark])
 
 
 def _unlike(name: str, names: Sequence[str]) -> str:
@@ -383,7 +384,3 @@ def _take(held: deque[pa.Array], length: int, empty: pa.Array) -> pa.Array:
     if not taken:
         return empty
     return taken[0] if len(taken) == 1 else pa.concat_arrays(taken)
-
-
-def _nullable(schema: pa.Schema) -> list[pa.Field]:
-    return [field.with_nullable(True) for field in schema]  # noqa: FBT003

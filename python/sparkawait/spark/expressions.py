@@ -13,15 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
-from pyspark.sql.types import (
-    ArrayType,
-    DataType,
-    NullType,
-    NumericType,
-    StringType,
-    StructType,
-    UserDefinedType,
-)
+from pyspark.sql.types import DataType, NullType, NumericType, StringType, StructType
 
 from sparkawait._emission import WatermarkStrategy
 from sparkawait._plan.checks import refuse
@@ -31,6 +23,7 @@ from sparkawait.cache import Cache
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.function_with_options import FunctionWithOptions
 from sparkawait.rate_limit import RateLimit
+from sparkawait.spark.schemas import types_within
 from sparkawait.wait_options import WaitOptions
 
 if TYPE_CHECKING:
@@ -144,23 +137,14 @@ def check_keys(plan: Plan, schema: StructType) -> None:
 
 def why_no_key(found: DataType) -> str | None:
     """Says why values of a type cannot be keys; `None` if they can."""
-    if isinstance(found, StructType):
-        members = [why_no_key(field.dataType) for field in found.fields]
-        return next((why for why in members if why is not None), None)
-    if isinstance(found, ArrayType):
-        return why_no_key(found.elementType)
-    if isinstance(found, UserDefinedType):
-        return why_no_key(cast("Any", found).sqlType())
-    if (
-        isinstance(found, StringType)
-        and getattr(found, "collation", "UTF8_BINARY") != "UTF8_BINARY"
-    ):
-        return (
-            "whose equal values may be written differently; give a column such as"
-            " `lower(name) collate utf8_binary` instead"
-        )
-    if type(found).__name__ in _NOT_COMPARED:
-        return "whose values cannot be compared"
+    for it in types_within(found):
+        if isinstance(it, StringType) and getattr(it, "collation", _BINARY) != _BINARY:
+            return (
+                "whose equal values may be written differently; give a column such as"
+                " `lower(name) collate utf8_binary` instead"
+            )
+        if type(it).__name__ in _NOT_COMPARED:
+            return "whose values cannot be compared"
     return None
 
 

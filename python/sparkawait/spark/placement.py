@@ -13,23 +13,18 @@ import functools
 import logging
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, NoReturn
 
 import pyarrow as pa
-from pyspark.sql.types import (
-    ArrayType,
-    DataType,
-    DayTimeIntervalType,
-    MapType,
-    StructType,
-    UserDefinedType,
-)
+from pyspark.sql.types import DayTimeIntervalType, StructType
 
+from sparkawait._plan.arrow_types import fields_within
 from sparkawait._plan.checks import refuse
 from sparkawait._plan.options import tell_of_threads
 from sparkawait._plan.plan import Plan
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.native_function import NativeFunction
+from sparkawait.spark.schemas import types_within
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -208,14 +203,14 @@ def check_columns(plan: Plan, schema: StructType) -> None:
     if plan.branches or not isinstance(function, NativeFunction) or not function.writes_texts:
         return
     for column in function.input_columns:
-        found = _narrow(schema[column].dataType)
-        if found is not None:
-            refuse(
-                f"column `{column}` has type {found.simpleString()}, whose texts in Spark have"
-                " other units than those that would be sent; cast it to a string, or to interval"
-                " day to second",
-                ErrorKind.INPUT_INVALID,
-            )
+        for found in types_within(schema[column].dataType):
+            if isinstance(found, DayTimeIntervalType) and found != DayTimeIntervalType():
+                refuse(
+                    f"column `{column}` has type {found.simpleString()}, whose texts in Spark have"
+                    " other units than those that would be sent; cast it to a string, or to"
+                    " interval day to second",
+                    ErrorKind.INPUT_INVALID,
+                )
 
 
 def check_arguments(function: NativeFunction, schema: pa.Schema) -> None:
@@ -227,31 +222,9 @@ def check_arguments(function: NativeFunction, schema: pa.Schema) -> None:
     if not function.writes_texts:
         return
     for field in schema:
-        if _has_duration(field.type):
+        if any(pa.types.is_duration(it.type) for it in fields_within(field)):
             refuse(
                 f"argument `{field.name}` has intervals, whose units a column function is not told,"
                 " and which are in Spark's texts; cast it to a string",
                 ErrorKind.INPUT_INVALID,
             )
-
-
-def _narrow(found: DataType) -> DataType | None:
-    """Returns the first type of intervals in `found` that is not from days to seconds."""
-    if isinstance(found, DayTimeIntervalType):
-        return None if found == DayTimeIntervalType() else found
-    parts: list[DataType] = []
-    if isinstance(found, StructType):
-        parts = [field.dataType for field in found.fields]
-    elif isinstance(found, ArrayType):
-        parts = [found.elementType]
-    elif isinstance(found, MapType):
-        parts = [found.keyType, found.valueType]
-    elif isinstance(found, UserDefinedType):
-        parts = [cast("Any", found).sqlType()]
-    return next((it for part in parts if (it := _narrow(part)) is not None), None)
-
-
-def _has_duration(data_type: Any) -> bool:
-    if pa.types.is_duration(data_type):
-        return True
-    return any(_has_duration(data_type.field(at).type) for at in range(data_type.num_fields))

@@ -7,6 +7,7 @@ Pure functions, for any thread of the driver.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import pyarrow as pa
@@ -20,8 +21,11 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    UserDefinedType,
 )
 
+from sparkawait._plan.arrow_types import fields_within, is_any_list, with_leaves
+from sparkawait._plan.checks import refuse
 from sparkawait._plan.ddl import is_variant
 from sparkawait._plan.plan import Plan
 from sparkawait.exceptions import ConfigurationError, ErrorKind
@@ -106,7 +110,7 @@ def _conformed_type(data_type: Any, column: pa.Field, zone: str) -> pa.DataType:
     """Keeps what fields within have beside their types."""
     if _is_plain_struct(data_type):
         return pa.struct([_conformed_field(field, column, zone) for field in data_type])
-    if _is_list(data_type):
+    if is_any_list(data_type):
         element = _conformed_field(data_type.value_field, column, zone)
         return pa.list_(element.with_name("element"))
     if pa.types.is_map(data_type):
@@ -115,10 +119,10 @@ def _conformed_type(data_type: Any, column: pa.Field, zone: str) -> pa.DataType:
         return pa.map_(key, item)
     wanted = StructType([StructField("leaf", _leaf_type(data_type, column))])
     try:
-        found = to_arrow_schema(wanted, **_ZONE).field(0).type
+        found = to_arrow_schema(wanted, **_ZONE).field(0)
     except Exception as error:  # such as a decimal of more than 38 digits
         raise _unknown(column) from error
-    return _type_with_zone(found, zone)
+    return _with_zone(found, zone).type
 
 
 def with_times(schema: pa.Schema, times: Times) -> pa.Schema:
@@ -128,29 +132,15 @@ def with_times(schema: pa.Schema, times: Times) -> pa.Schema:
 
 def with_zone(schema: pa.Schema, zone: str) -> pa.Schema:
     """Returns `schema` with `zone` for all timestamps that have one, nested ones too."""
-    fields = [_field_with_zone(field, zone) for field in schema]
+    fields = [with_leaves(field, lambda it: _with_zone(it, zone)) for field in schema]
     metadata = schema.metadata
     return pa.schema(fields, metadata=metadata)  # pyright: ignore[reportArgumentType]
 
 
-def _field_with_zone(field: pa.Field, zone: str) -> pa.Field:
-    return field.with_type(_type_with_zone(field.type, zone))
-
-
-def _type_with_zone(data_type: Any, zone: str) -> pa.DataType:
-    if pa.types.is_timestamp(data_type):
-        return data_type if data_type.tz is None else pa.timestamp(data_type.unit, zone)
-    if pa.types.is_struct(data_type):
-        return pa.struct([_field_with_zone(field, zone) for field in data_type])
-    if pa.types.is_list(data_type):
-        return pa.list_(_field_with_zone(data_type.value_field, zone))
-    if pa.types.is_large_list(data_type):
-        return pa.large_list(_field_with_zone(data_type.value_field, zone))
-    if pa.types.is_map(data_type):
-        fields = (data_type.key_field, data_type.item_field)
-        key, item = (cast("Any", _field_with_zone(field, zone)) for field in fields)
-        return pa.map_(key, item, data_type.keys_sorted)
-    return data_type
+def _with_zone(field: pa.Field, zone: str) -> pa.Field:
+    kind: Any = field.type
+    is_instant = pa.types.is_timestamp(kind) and kind.tz is not None
+    return field.with_type(pa.timestamp(kind.unit, zone)) if is_instant else field
 
 
 def _arrow_field(field: StructField) -> pa.Field:
@@ -176,7 +166,7 @@ def _spark_type(field: pa.Field, column: pa.Field) -> DataType:
     data_type: Any = field.type
     if _is_plain_struct(data_type):
         return StructType([_spark_field(member, column) for member in data_type])
-    if _is_list(data_type):
+    if is_any_list(data_type):
         element = data_type.value_field
         return ArrayType(_spark_type(element, column), element.nullable)
     if pa.types.is_map(data_type):
@@ -240,14 +230,6 @@ def bare(data_type: DataType) -> DataType:
     return StringType() if isinstance(data_type, StringType) else data_type
 
 
-def _is_list(data_type: pa.DataType) -> bool:
-    return (
-        pa.types.is_list(data_type)
-        or pa.types.is_large_list(data_type)
-        or pa.types.is_fixed_size_list(data_type)
-    )
-
-
 def _is_plain_struct(data_type: Any) -> bool:
     """Tells structs from what PySpark sends as structs, such as variants, by their marks."""
     if not pa.types.is_struct(data_type):
@@ -275,23 +257,38 @@ def conform(plan: _PlanT, times: Times) -> _PlanT:
         if not isinstance(one.function, NativeFunction):
             return wanted
         for field in one.declared_schema:
-            _check_units(field, field.name)
+            _check_units(field)
         return with_times(one.declared_schema, times)
 
     return plan.declaring(schema_of)
 
 
-def _check_units(field: Any, column: str) -> None:
+def _check_units(column: Any) -> None:
     """Checks that a column of a native function has no type of intervals that it does not read."""
-    if INTERVAL in (field.metadata or {}):
-        msg = (
-            f"returned column `{column}` is declared as {field.metadata[INTERVAL].decode()}, but"
-            " intervals are read from days to seconds; declare it as interval day to second, and"
-            " cast it"
-        )
-        raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID)
-    for index in range(field.type.num_fields):
-        _check_units(field.type.field(index), column)
+    for field in fields_within(column):
+        units = (field.metadata or {}).get(INTERVAL)
+        if units is not None:
+            refuse(
+                f"returned column `{column.name}` is declared as {units.decode()}, but intervals"
+                " are read from days to seconds; declare it as interval day to second, and cast it",
+                ErrorKind.SCHEMA_INVALID,
+            )
+
+
+def types_within(found: DataType) -> Iterator[DataType]:
+    """Yields a type of Spark, and all types inside of it."""
+    yield found
+    parts: list[DataType] = []
+    if isinstance(found, StructType):
+        parts = [field.dataType for field in found.fields]
+    elif isinstance(found, ArrayType):
+        parts = [found.elementType]
+    elif isinstance(found, MapType):
+        parts = [found.keyType, found.valueType]
+    elif isinstance(found, UserDefinedType):
+        parts = [cast("Any", found).sqlType()]
+    for part in parts:
+        yield from types_within(part)
 
 
 def result_fields(plan: Plan) -> list[Any]:

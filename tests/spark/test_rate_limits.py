@@ -14,6 +14,7 @@ import sparkawait as sa
 from sparkawait._plan.options import resolve_unpickled
 from sparkawait.exceptions import ErrorKind
 from sparkawait.spark import placement
+from sparkawait.spark.schemas import Times
 from tests.support.scripted_server import ScriptedServer
 from tests.support.windows import MOST, Windows
 
@@ -262,7 +263,7 @@ def test_cores_that_nobody_knows_are_asked_for(conf):
 
 def placed(limits, **conf):
     plan = resolve_unpickled("unordered", see, input_schema=None, rate_limit=limits)
-    return placement.placed(plan, Session(spark_app_id="app-7", **conf))
+    return placement.placed(plan, Session(spark_app_id="app-7", **conf), Times())
 
 
 @pytest.mark.parametrize(

@@ -165,8 +165,8 @@ def side_by_side(
     options: WaitOptions,
     resolve: Callable[..., Plan],
     *,
-    input_schema: pa.Schema | None,
-    hidden: Sequence[str],
+    key: tuple[str, ...] | None,
+    hidden: tuple[str, ...],
 ) -> Plan:
     """Returns the plan of a call of several functions for each row, whose names are not checked.
 
@@ -177,7 +177,7 @@ def side_by_side(
         functions: What the user gave, with options or without.
         options: Those of the call.
         resolve: Makes the plan of one function.
-        input_schema: Schema of the input, or ``None`` when it is known only later.
+        key: The columns of the key, in the key-ordered mode.
         hidden: Names of columns, the last of the input, that options were computed into.
 
     Raises:
@@ -205,9 +205,7 @@ def side_by_side(
     branches: list[Plan] = []
     for function in functions:
         called, own = _of(function)
-        branch = resolve(
-            "unordered", called, input_schema=input_schema, hidden=hidden, **{**shared, **own}
-        )
+        branch = resolve("unordered", called, hidden=hidden, **{**shared, **own})
         if may_return_several(branch.function, own.get("schema")):
             refuse(
                 f"`{branch.function_name}` may return several rows for a row, and cannot be called"
@@ -235,7 +233,8 @@ def side_by_side(
         capacity=capacity,
         max_concurrency=capacity,
         capacity_bytes=in_bytes,
-        hidden=tuple(hidden),
+        key=key,
+        hidden=hidden,
         branches=tuple(branches),
     )
     if options.carry_over is not None:

@@ -13,6 +13,7 @@ import pickle
 import sys
 import uuid
 import weakref
+from contextlib import suppress
 from typing import NoReturn
 
 import pyarrow as pa
@@ -50,13 +51,10 @@ def identity_of(function: AsyncFunction | NativeFunction, *, travels: bool) -> s
     """
     # The pickler of Spark, which resolving a plan for Spark has imported.
     pickler = sys.modules.get("pyspark.cloudpickle")
-    if isinstance(function, NativeFunction):
-        try:
+    if isinstance(function, NativeFunction) or (travels and pickler is not None):
+        # Whatever an object, or the provider of a secret, does when it is pickled.
+        with suppress(Exception):
             return hashlib.sha256((pickler or pickle).dumps(function)).hexdigest()
-        except Exception:  # noqa: BLE001 - whatever the provider of a secret does when it is pickled
-            return _name(function)
-    if travels and pickler is not None:
-        return hashlib.sha256(pickler.dumps(function)).hexdigest()
     return _name(function)
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NoReturn, cast
 
 import pyarrow as pa
@@ -58,18 +57,9 @@ def resolve(
     Raises:
         ConfigurationError: If anything is wrong, unpicklable functions included.
     """
-    plan = resolve_unpickled(mode, function, **given)
+    plan = resolve_unpickled(mode, function, travels=True, **given)
     check_picklable(plan, plan.function_name)
-    return _with_identity(plan)
-
-
-def _with_identity(plan: Plan) -> Plan:
-    """Returns a plan whose functions are named as they travel, where they have a cache."""
-    if plan.branches:
-        return replace(plan, branches=tuple(map(_with_identity, plan.branches)))
-    if plan.options.cache is None:
-        return plan
-    return replace(plan, identity=identity_of(plan.function, travels=True))
+    return plan
 
 
 def resolve_unpickled(
@@ -80,6 +70,7 @@ def resolve_unpickled(
     key: object = None,
     hidden: Sequence[str] = (),
     options: object = None,
+    travels: bool = False,
     **given: Any,
 ) -> Plan:
     """Checks `function` and the options and returns them as a plan for this process.
@@ -91,6 +82,7 @@ def resolve_unpickled(
         key: The columns of the key, in the key-ordered mode.
         hidden: Names of columns, the last of the input, that options were computed into.
         options: A set of options.
+        travels: Whether the plan is pickled, and copies of its functions are called.
         **given: The options that were given besides, which win.
 
     Raises:
@@ -106,16 +98,14 @@ def resolve_unpickled(
         refuse_unknown("key", (), "it belongs to key_ordered_wait")
     named_key = named(columns(key, "key"), "key") if mode == "key_ordered" else None
     if isinstance(function, (list, tuple)):
-        functions = cast("Sequence[object]", function)
         plan = side_by_side(
             mode,
-            functions,
+            cast("Sequence[object]", function),
             checked,
-            resolve_unpickled,
-            input_schema=input_schema,
-            hidden=hidden,
+            functools.partial(resolve_unpickled, input_schema=input_schema, travels=travels),
+            key=named_key,
+            hidden=tuple(hidden),
         )
-        plan = replace(plan, key=named_key)
         plan.check_names()
         if input_schema is not None:
             plan.check_input(input_schema)
@@ -138,7 +128,7 @@ def resolve_unpickled(
         max_concurrency=_calls(checked_function, max_concurrency, asked_calls(checked)),
         key=named_key,
         hidden=tuple(hidden),
-        identity="" if checked.cache is None else identity_of(checked_function, travels=False),
+        identity="" if checked.cache is None else identity_of(checked_function, travels=travels),
         route=route,
         credits=shares,
     )

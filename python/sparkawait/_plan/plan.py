@@ -11,8 +11,8 @@ Immutable and picklable; any thread may read it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
 
@@ -144,12 +144,26 @@ class Plan:
     reads_results: ClassVar[bool] = True
     """Whether anybody looks at what the function returns."""
 
-    def declaring(self, schema_of: Callable[[Plan], pa.Schema]) -> Self:
-        """Returns the plan with the declared columns that `schema_of` returns for each function."""
-        if self.branches:
-            branches = tuple(branch.declaring(schema_of) for branch in self.branches)
-            return replace(self, branches=branches, declared_schema=joined(branches))
-        return replace(self, declared_schema=schema_of(self))
+    @classmethod
+    def of(cls, plan: Plan) -> Self:
+        """Returns a plan as one of this class."""
+        return cls(**{it.name: getattr(plan, it.name) for it in fields(plan)})
+
+    def at(self, told: Callable[[Plan], Mapping[str, Any]], *, case_sensitive: bool = True) -> Self:
+        """Returns the plan as it runs: what was checked, with what only a session knows.
+
+        Args:
+            told: Returns fields for the plan of one function: its columns in the session's types,
+                and what limits have to know of the cluster.
+            case_sensitive: Whether columns whose names differ in case only are two.
+        """
+        if not self.branches:
+            return replace(self, case_sensitive=case_sensitive, **told(self))
+        branches = tuple(it.at(told, case_sensitive=case_sensitive) for it in self.branches)
+        schema = joined(branches)
+        return replace(
+            self, case_sensitive=case_sensitive, branches=branches, declared_schema=schema
+        )
 
     @property
     def function_name(self) -> str:

@@ -149,7 +149,7 @@ def _wait(
     plan = resolve_unpickled(mode, function, input_schema=None, key=key, options=options, **given)
     tell_of_threads(plan, lambda: 1)
     # Here there is no session, whose settings could say otherwise.
-    plan = plan.declaring(lambda one: timestamps_of(one.declared_schema))
+    plan = plan.at(lambda one: {"declared_schema": timestamps_of(one.declared_schema)})
     if plan.options.carry_over is not None:
         msg = (
             "`carry_over` is for streaming DataFrames, whose input comes in micro-batches; an"

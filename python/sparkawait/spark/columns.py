@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
@@ -45,11 +45,6 @@ _NOTHING: Mapping[str, Any] = {}
 
 class ColumnPlan(Plan):
     """A plan whose function has exactly one result per row; none stands for null."""
-
-    @staticmethod
-    def of(plan: Plan) -> ColumnPlan:
-        """Returns the column form of `plan`."""
-        return ColumnPlan(**{field.name: getattr(plan, field.name) for field in fields(Plan)})
 
     @cached_property
     def result_schema(self) -> pa.Schema:

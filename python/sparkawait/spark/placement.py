@@ -12,8 +12,7 @@ from __future__ import annotations
 import functools
 import logging
 import re
-from dataclasses import replace
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.types import DayTimeIntervalType, StructType
@@ -24,7 +23,7 @@ from sparkawait._plan.options import tell_of_threads
 from sparkawait._plan.plan import Plan
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.native_function import NativeFunction
-from sparkawait.spark.schemas import types_within
+from sparkawait.spark.schemas import Times, columns_for_spark, types_within
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,40 +32,58 @@ __all__ = ["check_arguments", "check_columns", "cores_of", "executor_cores_of", 
 
 
 _logger = logging.getLogger("sparkawait")
+_PlanT = TypeVar("_PlanT", bound=Plan)
 
 # Of local[N, F] the second number is how often a task may fail.
 _LOCAL = re.compile(r"local\[(?P<cores>\*|\d+)(?:\s*,.*)?\]|local")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(?P<workers>\d+)\s*,\s*(?P<cores>\d+)\s*,.*\]")
 
 
-def placed(plan: Plan, spark: SparkSession | None, *, is_streaming: bool = False) -> Plan:
-    """Returns the plan with what its limits in time have to know of the cluster.
+def placed(
+    plan: _PlanT,
+    spark: SparkSession | None,
+    times: Times,
+    *,
+    is_streaming: bool = False,
+    case_sensitive: bool = True,
+) -> _PlanT:
+    """Returns the plan as its tasks run it: with the types of a session, and where they run.
 
     Args:
         plan: The call.
         spark: The session.
-        is_streaming: Whether its tasks are those of micro-batches.
+        times: What it takes times for.
+        is_streaming: Whether the tasks are those of micro-batches.
+        case_sensitive: Whether the session tells names apart that differ in case only.
 
     Raises:
-        ConfigurationError: If a limit of the job must be split and the number of cores is unknown.
+        ConfigurationError: If a returned column has a type that Spark does not know, or a limit of
+            the job must be split and the number of cores is unknown.
     """
-    if plan.branches:
-        branches = (placed(it, spark, is_streaming=is_streaming) for it in plan.branches)
-        return replace(plan, branches=tuple(branches))
-    tell_of_threads(plan, lambda: _known_cores(spark))
+
+    def told(one: Plan) -> dict[str, Any]:
+        tell_of_threads(one, lambda: _known_cores(spark))
+        cluster = _cluster(one, spark, is_streaming=is_streaming)
+        return {"declared_schema": columns_for_spark(one, times), **cluster}
+
+    return plan.at(told, case_sensitive=case_sensitive)
+
+
+def _cluster(plan: Plan, spark: SparkSession | None, *, is_streaming: bool) -> dict[str, Any]:
+    """Returns what the limits in time of a plan have to know of the cluster."""
     scopes = {limit.scope for limit in plan.options.rate_limit.known}
     if None in scopes and spark is not None:
         _warn_of_tasks(plan, spark, is_streaming=is_streaming)
     if not scopes & {"host", "job"}:
-        return plan
+        return {}
     if spark is None:
         _refuse("there is no active session to ask for them")
     application = _conf(spark, "spark.app.id") or _conf(spark, "spark.app.name") or "spark"
     if "job" not in scopes or _is_on_one_host(spark):
         # What all processes of a host keep together is that of the job: nothing has to be split.
-        return replace(plan, application=application)
+        return {"application": application}
     cores, executor_cores = cores_of(spark), executor_cores_of(spark)
-    return replace(plan, application=application, cores=cores, executor_cores=executor_cores)
+    return {"application": application, "cores": cores, "executor_cores": executor_cores}
 
 
 def _known_cores(spark: SparkSession | None) -> int | None:

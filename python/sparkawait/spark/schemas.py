@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import pyarrow as pa
 from pyspark.sql import types
@@ -125,11 +125,6 @@ def _conformed_type(data_type: Any, column: pa.Field, zone: str) -> pa.DataType:
     return _with_zone(found, zone).type
 
 
-def with_times(schema: pa.Schema, times: Times) -> pa.Schema:
-    """Returns `schema` with the timestamps of a session, and all other types as they are."""
-    return with_zone(timestamps_of(schema, are_naive=times.are_naive), times.zone)
-
-
 def with_zone(schema: pa.Schema, zone: str) -> pa.Schema:
     """Returns `schema` with `zone` for all timestamps that have one, nested ones too."""
     fields = [with_leaves(field, lambda it: _with_zone(it, zone)) for field in schema]
@@ -240,27 +235,22 @@ def _is_plain_struct(data_type: Any) -> bool:
 
 # -- the columns that a function returns, as Spark is told of them. To be called on the driver
 
-_PlanT = TypeVar("_PlanT", bound=Plan)
 
-
-def conform(plan: _PlanT, times: Times) -> _PlanT:
-    """Has the function's results built with the Arrow types that Spark reads.
+def columns_for_spark(plan: Plan, times: Times) -> pa.Schema:
+    """Returns the declared columns of one function in the Arrow types that Spark reads.
 
     A native function builds those that it declares, in the zone of the session.
 
     Raises:
         ConfigurationError: If a returned column has a type that Spark does not know.
     """
-
-    def schema_of(one: Plan) -> pa.Schema:
-        wanted = conformed(one.declared_schema, times)
-        if not isinstance(one.function, NativeFunction):
-            return wanted
-        for field in one.declared_schema:
-            _check_units(field)
-        return with_times(one.declared_schema, times)
-
-    return plan.declaring(schema_of)
+    declared = plan.declared_schema
+    wanted = conformed(declared, times)
+    if not isinstance(plan.function, NativeFunction):
+        return wanted
+    for field in declared:
+        _check_units(field)
+    return with_zone(timestamps_of(declared, are_naive=times.are_naive), times.zone)
 
 
 def _check_units(column: Any) -> None:

@@ -247,10 +247,6 @@ class _SendPlan(Plan):
 
     reads_results: ClassVar[bool] = False
 
-    @staticmethod
-    def of(plan: Plan) -> _SendPlan:
-        return _SendPlan(**{field.name: getattr(plan, field.name) for field in fields(Plan)})
-
     @cached_property
     def result_schema(self) -> pa.Schema:
         return pa.schema([pa.field(_NOTHING, pa.bool_())])

@@ -33,7 +33,7 @@ from sparkawait.native_function import NativeFunction
 from sparkawait.spark.columns import Arguments, ColumnPlan, ColumnTask, dropping_misses
 from sparkawait.spark.expressions import HiddenArguments
 from sparkawait.spark.placement import placed
-from sparkawait.spark.schemas import bare, casts, conform, result_fields
+from sparkawait.spark.schemas import bare, casts, columns_for_spark, result_fields
 from sparkawait.spark.shipping import require_packages, run_drivers_python
 from sparkawait.spark.udf_options import (
     argument_names,
@@ -184,7 +184,7 @@ def _column_function(
     options["output"] = "append" if is_native else "replace"
     plan = plans.resolve("ordered", called, input_schema=None, hidden=hidden.names, **options)
     # That a type is wrong is to be known now; what the session says is asked at each call.
-    conform(plan, current_times())
+    columns_for_spark(plan, current_times())
     plan = plan if is_native else ColumnPlan.of(plan)
     return AsyncUserDefinedFunction(
         plan, names, metrics, hidden=hidden, is_struct=is_struct, wrapped=function
@@ -361,7 +361,8 @@ class AsyncUserDefinedFunction:
 
     @property
     def _declared_type(self) -> DataType:
-        plan = conform(self._plan, current_times())
+        times = current_times()
+        plan = self._plan.at(lambda one: {"declared_schema": columns_for_spark(one, times)})
         fields = result_fields(plan)
         if isinstance(plan, ColumnPlan):
             del fields[len(plan.declared_schema)]  # the mark of rows that have a result
@@ -377,7 +378,7 @@ class AsyncUserDefinedFunction:
         run_drivers_python(session)
         # That of the session which calls it: the function may be older than both.
         times = current_times()
-        plan = conform(placed(dropping_misses(plan), session), times)
+        plan = placed(dropping_misses(plan), session, times)
         result_types = casts(plan, times) if isinstance(plan.function, NativeFunction) else None
         task = ColumnTask(
             plan, arguments, self._accumulator, is_struct=self._is_struct, result_types=result_types

@@ -26,14 +26,7 @@ from sparkawait.spark.carry import CarryPlan, Made, check_carry_over, check_same
 from sparkawait.spark.expressions import HiddenColumns, check_keys
 from sparkawait.spark.partition import PartitionTask
 from sparkawait.spark.placement import check_columns, placed
-from sparkawait.spark.schemas import (
-    casts,
-    conform,
-    is_case_sensitive,
-    result_fields,
-    times_of,
-    to_arrow,
-)
+from sparkawait.spark.schemas import casts, is_case_sensitive, result_fields, times_of, to_arrow
 from sparkawait.spark.shipping import check_workers, require_packages, run_drivers_python
 from sparkawait.spark.vehicle import check_only, check_vehicle
 from sparkawait.wait_options import OPTIONS, WaitArguments, WaitOptions
@@ -175,7 +168,7 @@ def _wait(
     key, given = hidden.columns(key, "key"), hidden.options(given)
     function = hidden.function(function)
     all_columns = StructType([*input_schema.fields, *hidden.schema.fields])
-    resolved = plans.resolve(
+    plan = plans.resolve(
         mode,
         function,
         input_schema=to_arrow(all_columns, zone),
@@ -183,8 +176,13 @@ def _wait(
         hidden=hidden.names,
         **given,
     )
-    resolved = placed(resolved, df.sparkSession, is_streaming=df.isStreaming)
-    plan = dataclasses.replace(conform(resolved, times), case_sensitive=is_case_sensitive(df))
+    plan = placed(
+        plan,
+        df.sparkSession,
+        times,
+        is_streaming=df.isStreaming,
+        case_sensitive=is_case_sensitive(df),
+    )
     plan.check_names(arrow_schema.names)
     check_keys(plan, input_schema)
     check_columns(plan, all_columns)
@@ -211,6 +209,7 @@ def _wait(
             schema=schema,
         )
     source, names = with_safe_names(step.source)
+    result_types = casts(plan, times)
     if step.carry is not None:
         carried = step.carry.apply(
             source,
@@ -218,14 +217,14 @@ def _wait(
             step.chain,
             schema,
             zone,
-            result_types=casts(plan, times),
+            result_types=result_types,
             accumulators=step.accumulators,
         )
         return remember(carried, step)
     task = PartitionTask(
         step.chain,
         names=names,
-        result_types=casts(plan, times),
+        result_types=result_types,
         accumulators=step.accumulators,
     )
     return remember(source.mapInArrow(task, schema), step)

@@ -8,22 +8,24 @@ Made and checked on the driver, pickled, started in the executors.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+import json
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pyarrow as pa
 
+from sparkawait import _core
 from sparkawait._plan.arrow_types import fields_within
 from sparkawait._plan.checks import refuse
 from sparkawait._plan.ddl import is_variant
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.function_with_options import OfColumns, TakesOptions
+from sparkawait.secrets import LookUp, Sources, left_out, looked_up
 
 if TYPE_CHECKING:
-    from sparkawait._core import Native
     from sparkawait._plan.models import Model
     from sparkawait.batch import Batch
 
-__all__ = ["NativeFunction", "check_native"]
+__all__ = ["Connector", "NativeFunction"]
 
 
 class NativeFunction(OfColumns, TakesOptions):
@@ -100,7 +102,7 @@ class NativeFunction(OfColumns, TakesOptions):
             ConfigurationError: If the function is wrong, or the input does not fit it.
         """
 
-    def _native(self, *, retry_misses: bool) -> Native:
+    def _native(self, *, retry_misses: bool) -> _core.Native:
         """Builds the description that the extension module takes, in the executor.
 
         Args:
@@ -109,26 +111,48 @@ class NativeFunction(OfColumns, TakesOptions):
         raise NotImplementedError
 
 
-def check_native(function: NativeFunction, native: Native, input_schema: pa.Schema | None) -> None:
-    """Checks a description with the columns of `function`; unknown ones are taken for texts."""
+class Connector(NativeFunction):
+    """A function of one of the connectors, which are described to the extension module in JSON."""
 
-    def column(name: str) -> pa.Field[Any]:
-        if input_schema is None:
-            return pa.field(name, pa.string())
-        return cast("Any", input_schema).field(name)
+    connector: ClassVar[str]
+    """What the extension module calls it."""
 
-    for field in cast("Any", function.result_schema):
-        if any(is_variant(it.type) for it in fields_within(field)):
-            refuse(
-                f"column `{field.name}` is declared as a variant, which Spark makes of texts;"
-                f" declare it as a string, and write parse_json({field.name})",
-                ErrorKind.SCHEMA_INVALID,
-            )
-    columns = [column(name) for name in dict.fromkeys(function.input_columns)]
-    try:
-        native.check(pa.schema(columns), function.result_schema)
-    except ConfigurationError:
-        raise
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        msg = f"`{function.name}` has a column of a type that it cannot read: {error}"
-        raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID) from error
+    def check(self, input_schema: pa.Schema | None = None) -> None:
+        """Checks the description and its columns; unknown ones are taken for texts."""
+        native = self._as_native(left_out)
+
+        def column(name: str) -> pa.Field[Any]:
+            if input_schema is None:
+                return pa.field(name, pa.string())
+            return cast("Any", input_schema).field(name)
+
+        for field in cast("Any", self.result_schema):
+            if any(is_variant(it.type) for it in fields_within(field)):
+                refuse(
+                    f"column `{field.name}` is declared as a variant, which Spark makes of texts;"
+                    f" declare it as a string, and write parse_json({field.name})",
+                    ErrorKind.SCHEMA_INVALID,
+                )
+        columns = [column(name) for name in dict.fromkeys(self.input_columns)]
+        try:
+            native.check(pa.schema(columns), self.result_schema)
+        except ConfigurationError:
+            raise
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            msg = f"`{self.name}` has a column of a type that it cannot read: {error}"
+            raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID) from error
+
+    def _native(self, *, retry_misses: bool) -> _core.Native:
+        return self._as_native(looked_up, retry_misses=retry_misses)
+
+    def _as_native(self, look_up: LookUp, *, retry_misses: bool = False) -> _core.Native:
+        description = self._description(look_up, retry_misses=retry_misses)
+        return _core.Native.of(self.connector, json.dumps(description), self._sources()[0])
+
+    def _description(self, look_up: LookUp = looked_up, *, retry_misses: bool) -> dict[str, Any]:
+        """Returns what tasks are told, with the secrets looked up."""
+        raise NotImplementedError
+
+    def _sources(self) -> tuple[Sources, dict[str, str]]:
+        """Returns what reads secrets again that may change, and what tells them from others."""
+        raise NotImplementedError

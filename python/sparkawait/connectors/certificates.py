@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from sparkawait._plan.checks import is_unicode
 from sparkawait._plan.option import Option, anything
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.secrets import Secret
+from sparkawait.secrets import LookUp, Secret, looked_up
 
 __all__ = ["CertificateOptions", "Certificates", "Pem", "tls_words"]
 
@@ -83,27 +84,26 @@ class Certificates:
         """Tells whether anything was given."""
         return any(it is not None for it in (self.ca, self.certificate, self.private_key))
 
-    def known_texts(self) -> dict[str, str | None]:
-        """Returns those PEM texts that were given as texts; the driver has no other ones.
+    @staticmethod
+    def of(options: Mapping[str, Any]) -> Certificates:
+        """Returns those among the options of a connector."""
+        return Certificates(options["ca"], options["certificate"], options["private_key"])
 
-        A certificate is left out with its key: one cannot be checked without the other.
-        """
-        ca, certificate, key = map(_known, (self.ca, self.certificate, self.private_key))
-        if self.private_key is not None and (certificate is None or key is None):
-            certificate = key = None
-        return {"ca": ca, "certificate": certificate, "private_key": key}
+    def texts(self, look_up: LookUp) -> dict[str, str | None]:
+        """Returns the PEM texts: those of files and secrets too, where secrets are looked up.
 
-    def texts(self) -> dict[str, str | None]:
-        """Returns the PEM texts, read on this machine.
+        Elsewhere a certificate is left out with its key: one cannot be checked without the other.
 
         Raises:
             ConfigurationError: If a file cannot be read, or a secret is not there.
         """
-        return {
-            "ca": _text(self.ca, "ca"),
-            "certificate": _text(self.certificate, "certificate"),
-            "private_key": _text(self.private_key, "private_key"),
-        }
+        if look_up is looked_up:
+            names = ("ca", "certificate", "private_key")
+            return {name: _text(getattr(self, name), name) for name in names}
+        ca, certificate, key = map(_known, (self.ca, self.certificate, self.private_key))
+        if self.private_key is not None and (certificate is None or key is None):
+            certificate = key = None
+        return {"ca": ca, "certificate": certificate, "private_key": key}
 
 
 def _is_pem(value: object) -> bool:

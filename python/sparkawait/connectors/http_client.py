@@ -17,7 +17,7 @@ from sparkawait._plan.option import seconds, size
 from sparkawait._quantities import Duration, Size, positive_duration
 from sparkawait.connectors.certificates import Certificates, Pem
 from sparkawait.connectors.http_body import Each, Lines, Part
-from sparkawait.secrets import LookUp, Secret, looked_up, reveal
+from sparkawait.secrets import LookUp, Secret, reveal
 
 MAX_CONNECTIONS = 65_535
 """As many as there are ports to one address of a server."""
@@ -92,7 +92,6 @@ class Client:
 
     def description(self, look_up: LookUp) -> dict[str, Any]:
         """Returns what the extension module is told of connections, with the secrets looked up."""
-        certificates = self._certificates()
         return {
             "connect_timeout": self.connect_timeout,
             "read_timeout": self.read_timeout,
@@ -100,7 +99,7 @@ class Client:
             "streams_per_connection": self.streams_per_connection,
             "compressed": self.compressed,
             "proxy": _proxy(self.proxy, look_up),
-            "tls": certificates.texts() if look_up is looked_up else certificates.known_texts(),
+            "tls": self._certificates().texts(look_up),
         }
 
     def _certificates(self) -> Certificates:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import functools
-import json as json_module
 import logging
 import math
 import resource
@@ -37,8 +36,8 @@ from sparkawait.connectors.http_body import (
 from sparkawait.connectors.http_client import Client, require_hosts
 from sparkawait.connectors.http_options import HTTP_HINTS, HTTP_OPTIONS, require
 from sparkawait.exceptions import ErrorKind
-from sparkawait.native_function import NativeFunction, check_native
-from sparkawait.secrets import LookUp, Secret, Sources, left_out, looked_up, sources_of
+from sparkawait.native_function import Connector
+from sparkawait.secrets import LookUp, Secret, Sources, looked_up, sources_of
 from sparkawait.types import duplicate
 
 _OF_AUTH = ("Authorization", "of `auth`")
@@ -209,7 +208,7 @@ _REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"})
 
 
 @dataclass(frozen=True)
-class HttpFunction(NativeFunction):
+class HttpFunction(Connector):
     """An HTTP request for each row, or for many of them. Made by `get`, `post` and `request`.
 
     Attributes:
@@ -246,6 +245,7 @@ class HttpFunction(NativeFunction):
         """Most requests at a time, if ``max_requests=`` says so."""
         return self.options.max_requests
 
+    connector = "http"
     concurrency_option = "max_requests"
     writes_texts = True
 
@@ -279,24 +279,12 @@ class HttpFunction(NativeFunction):
         """Returns the function with ``how="inner"``."""
         return replace(self, options=replace(self.options, how="inner"))
 
-    def check(self, input_schema: pa.Schema | None = None) -> None:
-        """Checks the request and its columns, as far as the driver can know."""
-        check_native(self, self._read(left_out), input_schema)
-
     @property
     def may_have_several_results(self) -> bool:
         """Whether an array of the document is the result rows of one row."""
         return self.options.rows is not None and self.options.items is None
 
-    def _native(self, *, retry_misses: bool) -> _core.Native:
-        return self._read(looked_up, retry_misses=retry_misses)
-
-    def _read(self, look_up: LookUp, *, retry_misses: bool = False) -> _core.Native:
-        description = self._description(look_up, retry_misses=retry_misses)
-        return _core.Native.of("http", json_module.dumps(description), self._sources()[0])
-
     def _sources(self) -> tuple[Sources, dict[str, str]]:
-        """Returns what reads secrets again that may change, and what tells them from others."""
         auth, headers = self.options.auth, enumerate(self.options.headers)
         changing = {
             f"header {index}": value

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
@@ -42,7 +42,7 @@ from sparkawait._quantities import positive_duration
 from sparkawait.connectors.arguments import PostgresOptions
 from sparkawait.connectors.certificates import CertificateOptions, Certificates, tls_words
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.native_function import NativeFunction, check_native
+from sparkawait.native_function import Connector
 from sparkawait.secrets import (
     LookUp,
     Secret,
@@ -58,7 +58,6 @@ from sparkawait.types import SchemaLike
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from sparkawait._core import Native
 
 __all__ = ["Lookup", "PostgresOptions", "lookup"]
 
@@ -186,30 +185,23 @@ _OTHER_PLACEHOLDERS = re.compile(r"%s|%\(\w+\)s|\?|(?<!:):[a-zA-Z_]\w*|\{\w*\}")
 
 
 @dataclass(frozen=True, repr=False)
-class Lookup(NativeFunction):
+class Lookup(Connector):
     """A statement that is run for every row. Made by `lookup`."""
 
     dsn: str | Secret
     statement: str
     args: tuple[str, ...]
-    how: Literal["left", "inner"]
-    batch: int
-    connections: int
-    connect_timeout: float
-    statement_timeout: float | None
-    writes: bool | Literal["idempotent"]
-    prepare: bool
-    null_args: Literal["miss", "call"]
-    max_reply_bytes: int
-    certificates: Certificates
+    options: Mapping[str, Any]
+    """The other options, complete."""
     result_schema: pa.Schema = field(default_factory=lambda: pa.schema([]))
-    password: str | Secret | None = None
     parameters: tuple[int, ...] = ()
     """The types of the placeholders, as the server numbers them, if it was asked for them."""
     rules: Model | None = None
     required: tuple[str, ...] = ()
     """The columns that were declared as not null: a row for which a null is found there fails,
     while a miss has nulls."""
+
+    connector = "postgres"
 
     @property
     def name(self) -> str:
@@ -219,14 +211,14 @@ class Lookup(NativeFunction):
     @property
     def idempotent(self) -> bool:
         """Whether two calls do what one does."""
-        return self.writes is not True
+        return self.options["writes"] is not True
 
     idempotent_by = "where two statements do what one does, give `writes='idempotent'`"
 
     @property
     def only_reads(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Whether it changes nothing."""
-        return self.writes is False
+        return self.options["writes"] is False
 
     @property
     def input_columns(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -240,61 +232,50 @@ class Lookup(NativeFunction):
     @property
     def concurrency(self) -> int | None:
         """Most rows in queries at a time: those of a query on each connection."""
-        description = self._description(left_out, retry_misses=False)
-        return _core.Native.of("postgres", description, {}).concurrency()
+        return self._as_native(left_out).concurrency()
 
     def dropping_misses(self) -> Lookup:
         """Returns the function with ``how="inner"``."""
-        return replace(self, how="inner")
+        return replace(self, options={**self.options, "how": "inner"})
 
     def check(self, input_schema: pa.Schema | None = None) -> None:
         """Checks the server's address and the columns, as far as the driver can know."""
-        description = json.loads(self._description(left_out, retry_misses=False))
-        if input_schema is None:
-            # Nothing is known of the columns.
-            description["parameters"] = []
-        native = _core.Native.of("postgres", json.dumps(description), {})
-        check_native(self, native, input_schema)
+        # Without them nothing is known of the columns.
+        known = replace(self, parameters=()) if input_schema is None else self
+        Connector.check(known, input_schema)
 
     def _sources(self) -> tuple[Sources, dict[str, str]]:
-        return sources_of({"dsn": self.dsn, "password": self.password})
+        return sources_of({"dsn": self.dsn, "password": self.options["password"]})
 
-    def _description(self, look_up: LookUp = looked_up, *, retry_misses: bool) -> str:
-        certificates, password = self.certificates, self.password
+    def _description(self, look_up: LookUp = looked_up, *, retry_misses: bool) -> dict[str, Any]:
+        options, password = self.options, self.options["password"]
+        certificates = Certificates.of(options)
         server = {
             "dsn": reveal(self.dsn, look_up, "host=host"),
             "password": None if password is None else reveal(password, look_up),
             "sources": self._sources()[1],
-            "tls": certificates.texts() if look_up is looked_up else certificates.known_texts(),
+            "tls": certificates.texts(look_up),
             "is_certified": bool(certificates),
-            "connect_seconds": self.connect_timeout,
-            "statement_seconds": self.statement_timeout,
-            "writes": bool(self.writes),
-            "connections": self.connections,
-            "prepare": self.prepare,
+            "connect_seconds": options["connect_timeout"],
+            "statement_seconds": options["statement_timeout"],
+            "writes": bool(options["writes"]),
+            "connections": options["connections"],
+            "prepare": options["prepare"],
         }
-        return json.dumps(
-            {
-                "server": server,
-                "statement": self.statement,
-                "args": self.args,
-                "misses": {"how": self.how, "retry": retry_misses},
-                "null_args": self.null_args,
-                "batch": self.batch,
-                "max_reply_bytes": self.max_reply_bytes,
-                "parameters": self.parameters,
-                "required": self.required,
-            }
-        )
-
-    def _native(self, *, retry_misses: bool) -> Native:
-        sources, _ = self._sources()
-        return _core.Native.of("postgres", self._description(retry_misses=retry_misses), sources)
+        return {
+            "server": server,
+            "statement": self.statement,
+            "args": self.args,
+            "misses": {"how": options["how"], "retry": retry_misses},
+            **{name: options[name] for name in ("null_args", "batch", "max_reply_bytes")},
+            "parameters": self.parameters,
+            "required": self.required,
+        }
 
     def described(self) -> Lookup:
         """Returns the function with the columns and types that the server says it has."""
         try:
-            description = self._description(retry_misses=False)
+            description = json.dumps(self._description(retry_misses=False))
         except ConfigurationError as error:
             msg = f"`schema` was not given, and the server cannot be asked: {error}; give schema="
             raise ConfigurationError(msg, ErrorKind.SCHEMA_MISSING) from None
@@ -350,10 +331,8 @@ def lookup(
     """
     _check_texts(dsn, statement, args)
     values = checked(POSTGRES_OPTIONS, options, tls_words("ca="))
-    certificates = Certificates(
-        *(values.pop(name) for name in ("ca", "certificate", "private_key"))
-    )
-    function = Lookup(dsn, statement, tuple(args), certificates=certificates, **values)
+    Certificates.of(values)
+    function = Lookup(dsn, statement, tuple(args), values)
     if schema is None:
         function = function.described()
     found = declared_by(function.result_schema if schema is None else schema)

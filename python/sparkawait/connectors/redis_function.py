@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -18,15 +17,14 @@ from sparkawait._quantities import positive_duration
 from sparkawait.connectors.arguments import RedisOptions
 from sparkawait.connectors.certificates import CertificateOptions, Certificates, tls_words
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.native_function import NativeFunction, check_native
-from sparkawait.secrets import LookUp, Secret, a_password, left_out, looked_up, reveal, sources_of
+from sparkawait.native_function import Connector
+from sparkawait.secrets import LookUp, Secret, Sources, a_password, looked_up, reveal, sources_of
 
 __all__ = [
     "REDIS_OPTIONS",
     "RedisFunction",
     "RedisOptions",
     "Url",
-    "certificates_of",
     "check_command",
     "check_options",
     "make",
@@ -123,13 +121,8 @@ def check_options(given: Mapping[str, Any]) -> dict[str, Any]:
         refuse("`read_from='replica'` needs `cluster=True`; a server alone is what its `url` names")
     if values["sslmode"] == "verify-ca" and values["ca"] is None:
         refuse("`sslmode='verify-ca'` needs `ca`: anybody has a certificate for some host")
-    certificates_of(values)
+    Certificates.of(values)
     return values
-
-
-def certificates_of(options: Mapping[str, Any]) -> Certificates:
-    """Returns the certificates among the options."""
-    return Certificates(options["ca"], options["certificate"], options["private_key"])
 
 
 # -- which Redis commands may be sent once per row. Pure functions, for any thread
@@ -195,7 +188,7 @@ SCHEMES = ("redis", "rediss", "redis+unix", "unix")
 
 
 @dataclass(frozen=True, repr=False)
-class RedisFunction(NativeFunction):
+class RedisFunction(Connector):
     """One command per row. Made by the functions of `sparkawait.redis`.
 
     Attributes:
@@ -221,6 +214,7 @@ class RedisFunction(NativeFunction):
     has_idempotent_writes: bool = False
     rules: Model | None = None
 
+    connector = "redis"
     writes_texts = True
 
     def __post_init__(self) -> None:
@@ -262,29 +256,23 @@ class RedisFunction(NativeFunction):
         """Returns the function with ``how="inner"``."""
         return replace(self, options={**self.options, "how": "inner"})
 
-    def check(self, input_schema: pa.Schema | None = None) -> None:
-        """Checks the command and its columns, as far as the driver can know."""
-        check_native(self, self._read(left_out), input_schema)
+    def _sources(self) -> tuple[Sources, dict[str, str]]:
+        named = {f"url {index}": url for index, url in enumerate(self.url)}
+        return sources_of({**named, "password": self.options["password"]})
 
-    def _native(self, *, retry_misses: bool) -> _core.Native:
-        return self._read(looked_up, retry_misses=retry_misses)
-
-    def _read(self, look_up: LookUp, *, retry_misses: bool = False) -> _core.Native:
-        options = self.options
+    def _description(self, look_up: LookUp = looked_up, *, retry_misses: bool) -> dict[str, Any]:
+        options, password = self.options, self.options["password"]
         is_encrypted = any(options[name] is not None for name in ("ca", "certificate"))
         form = "rediss://host" if is_encrypted else "redis://host"
-        password, certificates = options["password"], certificates_of(options)
-        is_known = look_up is looked_up
         server: dict[str, Any] = {
             "url": [reveal(url, look_up, form) for url in self.url],
             **{name: options[name] for name in _OF_SERVER},
             "password": None if password is None else reveal(password, look_up),
-            "tls": certificates.texts() if is_known else certificates.known_texts(),
+            "tls": Certificates.of(options).texts(look_up),
             "any_host": options["sslmode"] == "verify-ca",
+            "sources": self._sources()[1],
         }
-        named = {f"url {index}": url for index, url in enumerate(self.url)}
-        sources, server["sources"] = sources_of({**named, "password": password})
-        description = {
+        return {
             "server": server,
             "command": [text for text, _ in self.arguments],
             "options": [option for _, option in self.arguments],
@@ -294,7 +282,6 @@ class RedisFunction(NativeFunction):
             "misses": {"how": options["how"], "retry": retry_misses},
             "required": self.required,
         }
-        return _core.Native.of("redis", json.dumps(description), sources)
 
 
 def make(

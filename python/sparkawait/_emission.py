@@ -10,13 +10,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, cast
 
-from sparkawait._plan.checks import MAX_COUNT, ObjectOf, choice, integer, or_none, refuse, shown
+from sparkawait._plan.checks import (
+    MAX_COUNT,
+    ObjectOf,
+    choice,
+    flag,
+    integer,
+    or_none,
+    refuse,
+    shown,
+    text,
+)
 from sparkawait._plan.option import Option
 from sparkawait._quantities import (
     ColumnLike,
     Duration,
     Size,
+    columns,
     is_expression,
+    named,
     parse_duration,
     parse_size,
     positive_duration,
@@ -165,17 +177,9 @@ class WatermarkStrategy:
             msg = f"`column` must be the name of a timestamp column, got {shown(column)}"
             raise ConfigurationError(msg, ErrorKind.WATERMARK_INVALID)
         if every is not None:
-            _check_every(every)
+            kind = ErrorKind.WATERMARK_INVALID
+            integer(every, "every", 1, other=" or None", kind=kind)
         return WatermarkStrategy(column, parse_duration(delay, "delay"), every)
-
-
-def _check_every(every: object) -> None:
-    if not isinstance(every, int) or isinstance(every, bool) or every < 1:
-        msg = f"`every` must be an int of at least 1 or None, got {shown(every)}"
-        raise ConfigurationError(msg, ErrorKind.WATERMARK_INVALID)
-    if every > MAX_COUNT:
-        msg = f"`every` must be at most {MAX_COUNT}, got {shown(every)}"
-        raise ConfigurationError(msg, ErrorKind.WATERMARK_INVALID)
 
 
 WATERMARK = Option(
@@ -255,34 +259,19 @@ class CarryOver:
         """Checks the values."""
         choice(self.emit, "emit", "next_batch", "at_once")
         object.__setattr__(self, "linger", parse_duration(self.linger, "linger"))
-        object.__setattr__(self, "order_by", _columns(self.order_by))
-        if not isinstance(cast("object", self.drain), bool):
-            refuse(f"`drain` must be a bool, got {shown(self.drain)}", ErrorKind.OPTION_INVALID)
+        if self.order_by is not None:
+            by = named(columns(self.order_by, "order_by"), "order_by")
+            object.__setattr__(self, "order_by", by)
+        flag(self.drain, "drain")
         if self.vehicle is not None:
             choice(self.vehicle, "vehicle", "apply_in_pandas_with_state", "transform_with_state")
-        if self.name is not None and (
-            not isinstance(cast("object", self.name), str) or not self.name
-        ):
-            refuse(f"`name` must be a text, got {shown(self.name)}", ErrorKind.OPTION_INVALID)
+        if self.name is not None:
+            text(self.name, "name", "a text")
 
     @property
     def patience(self) -> float | None:
         """Seconds that a micro-batch waits for its calls; ``None``: until all are done."""
         return None if self.drain else cast("float", self.linger)
-
-
-def _columns(order_by: object) -> tuple[str, ...] | None:
-    if order_by is None:
-        return None
-    names = cast("Sequence[object]", [order_by] if isinstance(order_by, str) else order_by)
-    if (
-        not isinstance(names, (list, tuple))
-        or not names
-        or not all(isinstance(name, str) for name in names)
-    ):
-        msg = f"`order_by` must be a column name or a list of them, got {shown(order_by)}"
-        refuse(msg, ErrorKind.OPTION_INVALID)
-    return tuple(cast("Sequence[str]", names))
 
 
 CARRY_OVER = Option(

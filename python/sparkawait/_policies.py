@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, cast
 
-from sparkawait._plan.checks import ObjectOf, integer, or_none, refuse, shown
-from sparkawait._plan.option import Option, count
+from sparkawait._plan.checks import ObjectOf, choice, integer, or_none, refuse, shown
+from sparkawait._plan.option import Option
 from sparkawait._quantities import Duration, positive_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
@@ -89,10 +89,8 @@ def _checked(value: object, name: str) -> int | Adaptive | None:
     """Returns a number of calls, or what finds it."""
     if value is None or isinstance(value, Adaptive):
         return value
-    if not isinstance(value, int) or isinstance(value, bool):
-        msg = f"`{name}` must be an int or a sparkawait.Adaptive, got {shown(value)}"
-        refuse(msg, ErrorKind.MAX_CONCURRENCY_OUT_OF_RANGE)
-    return count(ErrorKind.MAX_CONCURRENCY_OUT_OF_RANGE)(value, name)
+    kind = ErrorKind.MAX_CONCURRENCY_OUT_OF_RANGE
+    return integer(value, name, 1, other=" or a sparkawait.Adaptive", kind=kind)
 
 
 MAX_CONCURRENCY = Option(
@@ -167,9 +165,7 @@ class CircuitBreaker:
         """
         of = " of CircuitBreaker"
         failures = integer(self.after_failures, "after_failures", 1, of=of, kind=_KIND)
-        when_open = cast("object", self.when_open)
-        if not isinstance(when_open, str) or when_open not in ("wait", "fail"):
-            refuse(f"`when_open`{of} must be 'wait' or 'fail', got {shown(when_open)}", _KIND)
+        when_open = choice(self.when_open, "when_open", "wait", "fail", of=of, kind=_KIND)
         initial = positive_duration(self.initial, "initial")
         maximum = positive_duration(self.maximum, "maximum")
         if maximum < initial:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sparkawait._plan.checks import MAX_BYTES, ObjectOf, integer, shown
+from sparkawait._plan.checks import MAX_BYTES, ObjectOf, flag, integer, refuse
 from sparkawait._quantities import Duration, Size, parse_duration, parse_size
-from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.exceptions import ErrorKind
 
 __all__ = ["Batch", "the_batch"]
 
@@ -60,12 +60,9 @@ class Batch:
             object.__setattr__(self, "max_bytes", size)
         object.__setattr__(self, "linger", parse_duration(self.linger, "linger"))
         for name in ("split_on_error", "arrow"):
-            if not isinstance(getattr(self, name), bool):
-                msg = f"`{name}` must be a bool, got {shown(getattr(self, name))}"
-                raise ConfigurationError(msg, kind)
+            flag(getattr(self, name), name, kind=kind)
         if self.arrow and self.max_bytes is not None:
-            msg = "`max_bytes` counts the cells of rows; leave it out with `arrow=True`"
-            raise ConfigurationError(msg, kind)
+            refuse("`max_bytes` counts the cells of rows; leave it out with `arrow=True`", kind)
 
     @property
     def linger_seconds(self) -> float:

@@ -11,9 +11,9 @@ import uuid
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from typing import NoReturn, cast
+from typing import cast
 
-from sparkawait._plan.checks import MAX_BYTES, ObjectOf, integer, or_none, shown
+from sparkawait._plan.checks import MAX_BYTES, ObjectOf, flag, integer, or_none, refuse
 from sparkawait._plan.option import Option
 from sparkawait._quantities import (
     ColumnLike,
@@ -24,7 +24,7 @@ from sparkawait._quantities import (
     parse_size,
     positive_duration,
 )
-from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.exceptions import ErrorKind
 
 __all__ = ["CACHE", "Cache"]
 
@@ -94,9 +94,9 @@ class Cache:
 
     def __post_init__(self) -> None:
         """Checks the values."""
-        if self.max_rows is None and self.max_bytes is None:
-            _refuse("`Cache` needs `max_rows` or `max_bytes`, got None for both")
         kind = ErrorKind.CACHE_INVALID
+        if self.max_rows is None and self.max_bytes is None:
+            refuse("`Cache` needs `max_rows` or `max_bytes`, got None for both", kind)
         if self.max_rows is not None:
             integer(self.max_rows, "max_rows", 1, MAX_BYTES, kind=kind)
         if self.max_bytes is not None:
@@ -107,8 +107,7 @@ class Cache:
             if value is not None:
                 seconds = positive_duration(value, name, hint="None keeps results")
                 object.__setattr__(self, name, seconds)
-        if not isinstance(cast("object", self.cache_missing), bool):
-            _refuse(f"`cache_missing` must be a bool, got {shown(self.cache_missing)}")
+        flag(self.cache_missing, "cache_missing", kind=kind)
         if self.key is not None:
             key = columns(self.key, "key", ErrorKind.CACHE_INVALID, " of a Cache")
             object.__setattr__(self, "key", key)
@@ -123,10 +122,6 @@ class Cache:
         renamed = copy(self)
         object.__setattr__(renamed, "key", tuple(key))
         return renamed
-
-
-def _refuse(message: str) -> NoReturn:
-    raise ConfigurationError(message, ErrorKind.CACHE_INVALID)
 
 
 CACHE = Option(

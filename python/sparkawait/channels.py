@@ -8,11 +8,11 @@ numbers.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
-from sparkawait._plan.checks import ObjectOf, shown
+from sparkawait._plan.checks import MAX_COUNT, ObjectOf, integer, refuse
 from sparkawait._plan.option import Option
-from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.exceptions import ErrorKind
 
 __all__ = ["CHANNELS", "Channels", "Credits"]
 
@@ -20,7 +20,7 @@ COUNT = 10
 """Channels that are expected when nothing is said: Flink's 2, 8 and 10 buffers for 100 calls."""
 MIN_BACKLOG = 10_000
 """Default of `max_backlog` for a small capacity: a batch of Spark."""
-_MAX_COUNT = 2**31 - 1
+_KIND = ErrorKind.CHANNELS_INVALID
 
 
 class Credits(NamedTuple):
@@ -86,7 +86,8 @@ class Channels:
     def __post_init__(self) -> None:
         """Checks what can be checked without the other options."""
         for name in ("max_per_channel", "max_backlog", "max_backlog_per_channel", "count"):
-            _check(name, getattr(self, name), 1)
+            if getattr(self, name) is not None:
+                integer(getattr(self, name), name, 1, of=" of Channels", kind=_KIND)
 
     def resolve(self, max_concurrency: int, capacity: int) -> Credits:
         """Returns the numbers for a call with these options.
@@ -104,35 +105,23 @@ class Channels:
         share = max(-(-max_concurrency // count), exclusive, 1)
         max_per_channel = self.max_per_channel or min(share, max_concurrency)
         if max_per_channel > max_concurrency:
-            _refuse(
+            refuse(
                 "`max_per_channel` must not be above `max_concurrency`,"
-                f" got {max_per_channel} and {max_concurrency}"
+                f" got {max_per_channel} and {max_concurrency}",
+                _KIND,
             )
         exclusive = min(exclusive, max_per_channel)
         floating = max(max_concurrency - exclusive * count, 1)
         max_backlog = self.max_backlog or max(MIN_BACKLOG, 10 * capacity)
-        max_backlog = min(max_backlog, _MAX_COUNT - capacity)
+        max_backlog = min(max_backlog, MAX_COUNT - capacity)
         per_channel = self.max_backlog_per_channel or max_backlog
         if per_channel > max_backlog:
-            _refuse(
+            refuse(
                 f"`max_backlog_per_channel` must not be above `max_backlog`,"
-                f" got {per_channel} and {max_backlog}"
+                f" got {per_channel} and {max_backlog}",
+                _KIND,
             )
         return Credits(exclusive, floating, max_per_channel, max_backlog, per_channel)
-
-
-def _check(name: str, value: object, least: int) -> None:
-    if value is None:
-        return
-    if not isinstance(value, int) or isinstance(value, bool):
-        _refuse(f"`{name}` of Channels must be an int, got {shown(value)}")
-    if not least <= value <= _MAX_COUNT:
-        bounds = f"at least {least}" if value < least else f"at most {_MAX_COUNT}"
-        _refuse(f"`{name}` of Channels must be {bounds}, got {shown(value)}")
-
-
-def _refuse(message: str) -> NoReturn:
-    raise ConfigurationError(message, ErrorKind.CHANNELS_INVALID)
 
 
 CHANNELS = Option(
@@ -140,7 +129,7 @@ CHANNELS = Option(
     ObjectOf(
         Channels,
         "a sparkawait.Channels, or an int for its `count`",
-        ErrorKind.CHANNELS_INVALID,
+        _KIND,
         {int: lambda count: Channels(count=count)},
     ),
     "how many channels have rows at a time, or `sa.Channels(..)`. Without `channel=`, for"

@@ -11,15 +11,15 @@ import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NoReturn, cast
+from typing import Any, Literal, cast
 
 from sparkawait import _core
 from sparkawait._plan.callables import misfit_of
-from sparkawait._plan.checks import ObjectOf, integer, refuse, shown
+from sparkawait._plan.checks import ObjectOf, choice, flag, integer, refuse, shown
 from sparkawait._plan.option import Option
 from sparkawait._quantities import Duration, parse_duration
 from sparkawait._worker.retry_after import announced_delay, encodable
-from sparkawait.exceptions import ConfigurationError, ErrorKind, ResultError
+from sparkawait.exceptions import ErrorKind, ResultError
 
 __all__ = [
     "AsyncRetryStrategy",
@@ -104,7 +104,6 @@ ResultPredicate = Callable[[list[Any]], bool]
 ExceptionPredicate = (
     Callable[[BaseException], bool] | type[BaseException] | tuple[type[BaseException], ...]
 )
-_MAX_RETRIES = 2**31 - 1
 _BUDGET = RetryBudget()
 
 
@@ -136,9 +135,7 @@ class RetryAfter(Exception):  # noqa: N818 - reads as an instruction: `raise Ret
     ) -> None:
         """Takes the delay, in any form, a message, and who waits."""
         self.delay = _header_delay(delay)
-        if not isinstance(cast("object", channel), bool):
-            _refuse(f"`channel` of RetryAfter must be a bool, got {shown(channel)}")
-        self.channel = channel
+        self.channel = flag(channel, "channel", of=" of RetryAfter", kind=_KIND)
         super().__init__(message or f"retry after {self.delay:g} s")
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -313,13 +310,15 @@ def exponential_backoff(
     first = parse_duration(initial, "initial")
     longest = parse_duration(maximum, "maximum")
     if longest < first:
-        _refuse(f"`maximum` must not be below `initial`, got {shown(maximum)} and {shown(initial)}")
+        refuse(
+            f"`maximum` must not be below `initial`, got {shown(maximum)} and {shown(initial)}",
+            _KIND,
+        )
     factor = cast("object", multiplier)
     is_number = isinstance(factor, (int, float)) and not isinstance(factor, bool)
     if not is_number or not 1 <= cast("float", factor) <= sys.float_info.max:
-        _refuse(f"`multiplier` must be a number of at least 1, got {shown(factor)}")
-    if not isinstance(jitter, str) or jitter not in ("full", "none"):  # pyright: ignore[reportUnnecessaryIsInstance]
-        _refuse(f"`jitter` must be 'full' or 'none', got {shown(jitter)}")
+        refuse(f"`multiplier` must be a number of at least 1, got {shown(factor)}", _KIND)
+    choice(jitter, "jitter", "full", "none", kind=_KIND)
     return _checked(
         AsyncRetryStrategy(
             max_retries, first, longest, float(multiplier), jitter, if_result, if_exception
@@ -329,13 +328,9 @@ def exponential_backoff(
 
 
 def _checked(strategy: AsyncRetryStrategy, budget: object) -> AsyncRetryStrategy:
-    retries = cast("object", strategy.max_retries)
-    if isinstance(retries, bool) or not isinstance(retries, int):
-        _refuse(f"`max_retries` must be an int, got {shown(retries)}")
-    if not 1 <= retries <= _MAX_RETRIES:
-        _refuse(f"`max_retries` must be between 1 and {_MAX_RETRIES}, got {shown(retries)}")
+    integer(strategy.max_retries, "max_retries", 1, kind=_KIND)
     if strategy.if_result is not None and not callable(strategy.if_result):
-        _refuse(f"`if_result` must be callable, got {shown(strategy.if_result)}")
+        refuse(f"`if_result` must be callable, got {shown(strategy.if_result)}", _KIND)
     _check_call(strategy.if_result, "if_result", "results")
     _check_exception_predicate(strategy.if_exception)
     return replace(strategy, budget=_checked_budget(budget))
@@ -349,9 +344,11 @@ def _check_exception_predicate(predicate: object) -> None:
         for member in members:
             if not (isinstance(member, type) and issubclass(member, BaseException)):
                 found = shown(cast("object", member))
-                _refuse(f"`if_exception` must hold exception classes, got {found}")
+                refuse(f"`if_exception` must hold exception classes, got {found}", _KIND)
     elif predicate is not None and not callable(predicate):
-        _refuse(f"`if_exception` must be an exception class or callable, got {shown(predicate)}")
+        refuse(
+            f"`if_exception` must be an exception class or callable, got {shown(predicate)}", _KIND
+        )
     else:
         _check_call(predicate, "if_exception", "error")
 
@@ -359,11 +356,7 @@ def _check_exception_predicate(predicate: object) -> None:
 def _check_call(predicate: object, option: str, argument: str) -> None:
     misfit = None if predicate is None else misfit_of(predicate, option, [argument])
     if misfit is not None:
-        _refuse(misfit)
-
-
-def _refuse(message: str) -> NoReturn:
-    raise ConfigurationError(message, ErrorKind.RETRY_INVALID)
+        refuse(misfit, _KIND)
 
 
 def _header_delay(delay: object) -> float:

@@ -150,7 +150,7 @@ def test_columns_may_have_dots(results):
 
 
 def test_wrong_options_are_refused_by_the_call(results):
-    assert results["wrong capacity"] == "`capacity` must be at least 1, got 0"
+    assert results["wrong capacity"] == "`capacity` must be an int of at least 1, got 0"
 
 
 def test_a_second_call_that_is_carried_over_is_refused(results):

@@ -298,7 +298,7 @@ def test_limit_ends_a_column_function(numbers):
         ({"columns": []}, "`columns` must be a list of distinct names"),
         ({"columns": ["a", "a"]}, "`columns` must be a list of distinct names"),
         ({"columns": "a"}, "`columns` must be a list of distinct names"),
-        ({"capacity": 0}, "`capacity` must be at least 1"),
+        ({"capacity": 0}, "`capacity` must be an int of at least 1"),
         ({"metrics": {}}, "`metrics` must be a sparkawait.Metrics"),
     ],
     ids=repr,

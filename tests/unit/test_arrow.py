@@ -198,7 +198,7 @@ def test_a_wrong_argument_is_refused_before_any_row_is_pulled(wait):
         pulled.append(1)
         yield from batches(1)
 
-    with pytest.raises(ConfigurationError, match="`capacity` must be at least 1, got 0"):
+    with pytest.raises(ConfigurationError, match="`capacity` must be an int of at least 1, got 0"):
         wait(source(), double, capacity=0)
     assert pulled == []
 

@@ -275,8 +275,11 @@ def test_defaults_follow_the_concurrency_and_the_expected_channels(concurrency, 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"max_per_channel": 0}, "`max_per_channel` of Channels must be at least 1, got 0"),
-        ({"max_backlog": True}, "`max_backlog` of Channels must be an int, got True"),
+        (
+            {"max_per_channel": 0},
+            "`max_per_channel` of Channels must be an int of at least 1, got 0",
+        ),
+        ({"max_backlog": True}, "`max_backlog` of Channels must be an int of at least 1, got True"),
         ({"count": 2**40}, "`count` of Channels must be at most 2147483647, got 1099511627776"),
     ],
 )

@@ -42,7 +42,7 @@ def test_key_ordered_mode_needs_a_key() -> None:
 
 
 def test_the_message_names_the_value_and_the_rule() -> None:
-    with pytest.raises(ConfigurationError, match="`capacity` must be at least 1, got 0"):
+    with pytest.raises(ConfigurationError, match="`capacity` must be an int of at least 1, got 0"):
         OperatorTestHarness(mode="ordered", capacity=0)
 
 

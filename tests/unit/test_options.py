@@ -114,9 +114,13 @@ def test_what_options_mean_together_is_checked_with_the_call():
 @pytest.mark.parametrize(
     ("options", "kind", "message"),
     [
-        ({"capacity": 0}, "capacity-not-positive", "`capacity` must be at least 1, got 0"),
+        (
+            {"capacity": 0},
+            "capacity-not-positive",
+            "`capacity` must be an int of at least 1, got 0",
+        ),
         ({"capacity": -5}, "capacity-not-positive", "got -5"),
-        ({"capacity": True}, "capacity-not-positive", "must be an int, got True"),
+        ({"capacity": True}, "capacity-not-positive", "must be an int of at least 1, got True"),
         (
             {"capacity": "9"},
             "capacity-not-positive",
@@ -124,7 +128,7 @@ def test_what_options_mean_together_is_checked_with_the_call():
         ),
         ({"capacity": "9 rows"}, "option-invalid", "`capacity` is not a size: '9 rows'"),
         ({"capacity": "0 MB"}, "option-invalid", "`capacity` must be at least 1 byte"),
-        ({"capacity": 1.0}, "capacity-not-positive", "must be an int, got 1.0"),
+        ({"capacity": 1.0}, "capacity-not-positive", "must be an int of at least 1, got 1.0"),
         ({"capacity": 2**40}, "capacity-not-positive", "must be at most"),
         ({"timeout": 0}, "timeout-not-positive", "None sets no bound"),
         ({"timeout": "-1s"}, "timeout-not-positive", "`timeout` must be positive"),
@@ -132,7 +136,7 @@ def test_what_options_mean_together_is_checked_with_the_call():
         ({"timeout": []}, "duration-invalid", "got `list`"),
         ({"attempt_timeout": 0}, "timeout-not-positive", "`attempt_timeout` must be positive"),
         ({"attempt_timeout": "2m"}, "attempt-timeout-too-long", "120 s and 60 s"),
-        ({"max_concurrency": 0}, "max-concurrency-out-of-range", "at least 1, got 0"),
+        ({"max_concurrency": 0}, "max-concurrency-out-of-range", "sparkawait.Adaptive, got 0"),
         ({"max_concurrency": 101, "capacity": 100}, "max-concurrency-out-of-range", "101 and 100"),
         ({"max_concurrency": False}, "max-concurrency-out-of-range", "must be an int"),
         ({"retry": "3"}, "retry-invalid", "made by sparkawait.retry, a number of retries"),

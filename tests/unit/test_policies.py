@@ -40,7 +40,7 @@ def values(batches):
         ),
         (
             lambda: sa.CircuitBreaker(when_open="drop"),
-            "`when_open` of CircuitBreaker must be 'wait' or 'fail'",
+            "`when_open` of CircuitBreaker must be one of 'wait', 'fail'",
         ),
         (
             lambda: sa.CircuitBreaker(initial="2s", maximum="1s"),

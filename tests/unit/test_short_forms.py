@@ -121,8 +121,8 @@ def test_a_rate_that_follows_refusals_is_one_of_the_limits():
     ("name", "wrong", "kind", "message"),
     [
         ("retry", True, "retry-invalid", "a number of retries, or 0 for none, got True"),
-        ("retry", -1, "retry-invalid", "`max_retries` must be between 1 and 2147483647, got -1"),
-        ("retry", 2**31, "retry-invalid", "`max_retries` must be between 1 and 2147483647"),
+        ("retry", -1, "retry-invalid", "`max_retries` must be an int of at least 1, got -1"),
+        ("retry", 2**31, "retry-invalid", "`max_retries` must be at most 2147483647"),
         ("retry", 1.5, "retry-invalid", "`retry` must be made by sparkawait.retry, a number"),
         (
             "rate_limit",
@@ -142,7 +142,12 @@ def test_a_rate_that_follows_refusals_is_one_of_the_limits():
         ("carry_over", "50ms", "option-invalid", "a sparkawait.CarryOver or True, got '50ms'"),
         ("circuit_breaker", 5, "rate-limit-invalid", "sparkawait.CircuitBreaker or True, got 5"),
         ("channels", True, "channels-invalid", "or an int for its `count`, got True"),
-        ("channels", 0, "channels-invalid", "`count` of Channels must be at least 1, got 0"),
+        (
+            "channels",
+            0,
+            "channels-invalid",
+            "`count` of Channels must be an int of at least 1, got 0",
+        ),
     ],
 )
 def test_a_wrong_short_form_is_refused_with_its_option_its_value_and_its_rule(

@@ -80,10 +80,12 @@ def is_unicode(value: str) -> bool:
     return True
 
 
-def flag(value: object, name: str) -> bool:
+def flag(
+    value: object, name: str, *, of: str = "", kind: ErrorKind = ErrorKind.OPTION_INVALID
+) -> bool:
     """Returns `value`, ``True`` or ``False``; nothing else is taken for one of them."""
     if not isinstance(value, bool):
-        refuse(f"`{name}` must be a bool, got {shown(value)}")
+        refuse(f"`{name}`{of} must be a bool, got {shown(value)}", kind)
     return value
 
 
@@ -141,11 +143,17 @@ def number(value: object, name: str, least: float, most: float = math.inf) -> fl
     return found
 
 
-def choice(value: object, name: str, *choices: str) -> Any:
+def choice(
+    value: object,
+    name: str,
+    *choices: str,
+    of: str = "",
+    kind: ErrorKind = ErrorKind.OPTION_INVALID,
+) -> Any:
     """Returns `value`, one of some words."""
     if not isinstance(value, str) or value not in choices:
         known = ", ".join(map(repr, choices))
-        refuse(f"`{name}` must be one of {known}, got {shown(value)}")
+        refuse(f"`{name}`{of} must be one of {known}, got {shown(value)}", kind)
     return value
 
 

@@ -14,12 +14,11 @@ import sys
 import uuid
 import weakref
 from contextlib import suppress
-from typing import NoReturn
 
 import pyarrow as pa
 
 from sparkawait._plan.callables import check_call, refuse_context_manager
-from sparkawait._plan.checks import integer
+from sparkawait._plan.checks import integer, refuse
 from sparkawait._plan.return_types import returns_list, schema_of
 from sparkawait._quantities import optional_duration
 from sparkawait.batch import the_batch
@@ -89,7 +88,7 @@ def to_function(function: object) -> AsyncFunction | NativeFunction:
         _check_methods(function)
         return function
     if not callable(function):
-        _refuse(
+        refuse(
             "`function` must be an `async def`, a plain function or an AsyncFunction,"
             f" got `{type(function).__name__}`",
             ErrorKind.FUNCTION_INVALID,
@@ -105,7 +104,7 @@ def declared_schema(function: AsyncFunction | NativeFunction, schema: object) ->
     """
     if isinstance(function, NativeFunction):
         if schema is not None:
-            _refuse(
+            refuse(
                 "`schema` cannot be given for a native function, which has its own",
                 ErrorKind.OPTION_INVALID,
             )
@@ -115,7 +114,7 @@ def declared_schema(function: AsyncFunction | NativeFunction, schema: object) ->
         return to_schema(declared)
     annotated = _annotated_schema(function)
     if annotated is None:
-        _refuse(
+        refuse(
             f"`{function.name}` has no schema; use @async_function('name type, ...'), set its"
             " `schema`, pass schema=, or annotate what it returns with a dataclass or a scalar",
             ErrorKind.SCHEMA_MISSING,
@@ -168,7 +167,7 @@ def check_picklable(value: object, name: str) -> None:
 def _check_methods(function: AsyncFunction) -> None:
     name = function.name
     if inspect.iscoroutinefunction(function.timeout):
-        _refuse(
+        refuse(
             f"`{name}.timeout` must be a plain function, which returns at once",
             ErrorKind.FUNCTION_INVALID,
         )
@@ -177,9 +176,9 @@ def _check_methods(function: AsyncFunction) -> None:
     bound = getattr(function, method)
     if getattr(bound, "__func__", None) is getattr(AsyncFunction, method):
         other = " (or set `batch` to use async_invoke_batch)" if batch is None else ""
-        _refuse(f"`{name}` must define `{method}`{other}", ErrorKind.FUNCTION_INVALID)
+        refuse(f"`{name}` must define `{method}`{other}", ErrorKind.FUNCTION_INVALID)
     if inspect.isasyncgenfunction(bound) or inspect.isgeneratorfunction(bound):
-        _refuse(
+        refuse(
             f"`{name}.{method}` is a generator; return a list instead of yielding",
             ErrorKind.FUNCTION_NOT_ASYNC,
         )
@@ -196,10 +195,6 @@ def _check_methods(function: AsyncFunction) -> None:
         ("open", "context"),
     ):
         check_call(getattr(function, called), f"{name}.{called}", argument)
-
-
-def _refuse(message: str, kind: ErrorKind) -> NoReturn:
-    raise ConfigurationError(message, kind)
 
 
 def why_not_repeated(function: AsyncFunction | NativeFunction, options: WaitOptions) -> str | None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, get_type_hints, overload
 
-from sparkawait._plan.checks import MAX_BYTES, MAX_COUNT, choice, flag, refuse, shown
+from sparkawait._plan.checks import MAX_BYTES, choice, flag, integer, refuse, shown
 from sparkawait._quantities import Bytes, ColumnLike, columns, optional_duration, parse_size
 from sparkawait.exceptions import ErrorKind
 
@@ -238,21 +238,6 @@ def _warn_of_seconds(name: str, seconds: float) -> None:
     )
 
 
-def count(kind: ErrorKind = ErrorKind.OPTION_INVALID) -> Callable[[object, str], int]:
-    """Returns a check for a number of rows or calls, at least one."""
-
-    def check(value: object, name: str) -> int:
-        if not isinstance(value, int) or isinstance(value, bool):
-            refuse(f"`{name}` must be an int, got {shown(value)}", kind)
-        if value < 1:
-            refuse(f"`{name}` must be at least 1, got {shown(value)}", kind)
-        if value > MAX_COUNT:
-            refuse(f"`{name}` must be at most {MAX_COUNT}, got {shown(value)}", kind)
-        return value
-
-    return check
-
-
 def rows_or_bytes(value: object, name: str) -> int | Bytes:
     """Returns a number of rows, or of bytes where a text gives them with a unit."""
     if isinstance(value, str):
@@ -260,7 +245,7 @@ def rows_or_bytes(value: object, name: str) -> int | Bytes:
             msg = f"`{name}` must be an int of rows or a text with a unit such as '256 MB'"
             refuse(f"{msg}, got {shown(value)}", ErrorKind.CAPACITY_NOT_POSITIVE)
         return Bytes(parse_size(value, name, most=MAX_BYTES))
-    return count(ErrorKind.CAPACITY_NOT_POSITIVE)(value, name)
+    return integer(value, name, 1, kind=ErrorKind.CAPACITY_NOT_POSITIVE)
 
 
 def size(value: object, name: str) -> int:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from sparkawait._plan.callables import describe, is_async, misfit_of
 from sparkawait._plan.capacity import asked_calls, batch_of, bounds, threads_of
 from sparkawait._plan.chain import check_no_rules, side_by_side
-from sparkawait._plan.checks import shown
+from sparkawait._plan.checks import refuse, shown
 from sparkawait._plan.function_checks import (
     check_picklable,
     declared_schema,
@@ -89,7 +89,7 @@ def resolve_unpickled(
         ConfigurationError: If anything is wrong.
     """
     if mode not in _MODES:
-        _refuse(f"`mode` must be one of {_MODES}, got {shown(mode)}")
+        refuse(f"`mode` must be one of {_MODES}, got {shown(mode)}")
     given = all_given(options, given)
     if isinstance(function, FunctionWithOptions):
         function, given = function.function, {**function.options.given, **given}
@@ -152,7 +152,7 @@ def all_given(options: object, given: Mapping[str, Any]) -> dict[str, Any]:
     if options is None:
         return dict(given)
     if not isinstance(options, WaitOptions):
-        _refuse(f"`options` must be a sparkawait.WaitOptions, got `{type(options).__name__}`")
+        refuse(f"`options` must be a sparkawait.WaitOptions, got `{type(options).__name__}`")
     return {**options.given, **given}
 
 
@@ -160,7 +160,7 @@ def _check_together(options: WaitOptions, function: AsyncFunction | NativeFuncti
     """Checks what depends on several options, or on the function."""
     timeout, attempt_timeout = options.timeout, options.attempt_timeout
     if timeout is not None and attempt_timeout is not None and attempt_timeout > timeout:
-        _refuse(
+        refuse(
             "`attempt_timeout` must not be above `timeout`,"
             f" got {attempt_timeout:g} s and {timeout:g} s",
             ErrorKind.ATTEMPT_TIMEOUT_TOO_LONG,
@@ -170,7 +170,7 @@ def _check_together(options: WaitOptions, function: AsyncFunction | NativeFuncti
         _check_retry(options.retry, timeout, is_native=is_native)
     batch = batch_of(function)
     if batch is not None and batch.arrow and options.retry is not None and options.retry.if_result:
-        _refuse(
+        refuse(
             "`if_result` looks at rows, which a function of record batches does not return; raise"
             " an exception in it for `if_exception`",
             ErrorKind.RETRY_INVALID,
@@ -197,14 +197,14 @@ def _refuse_hedge(function: AsyncFunction | NativeFunction) -> NoReturn:
         way_out = f"{function.idempotent_by}" if function.idempotent_by else "leave `hedge` out"
     else:
         way_out = "where that does no harm say idempotent=True, or set `idempotent` of its class"
-    _refuse(f"`hedge` calls `{function.name}` twice for some rows; {way_out}")
+    refuse(f"`hedge` calls `{function.name}` twice for some rows; {way_out}")
 
 
 def _check_retry(retry: AsyncRetryStrategy, timeout: float | None, *, is_native: bool) -> None:
     if timeout is None:
-        _refuse("`retry` needs a `timeout`, got None", ErrorKind.RETRY_NEEDS_TIMEOUT)
+        refuse("`retry` needs a `timeout`, got None", ErrorKind.RETRY_NEEDS_TIMEOUT)
     if is_native and (retry.if_result is not None or retry.if_exception is not None):
-        _refuse(
+        refuse(
             "`if_result` and `if_exception` cannot be used with a native function",
             ErrorKind.RETRY_INVALID,
         )
@@ -212,7 +212,7 @@ def _check_retry(retry: AsyncRetryStrategy, timeout: float | None, *, is_native:
 
 def _check_cache(function: AsyncFunction | NativeFunction) -> None:
     if not (isinstance(function, NativeFunction) and function.input_columns):
-        _refuse(
+        refuse(
             f"`cache` needs the columns that the result of `{function.name}` depends on;"
             " write Cache(.., key=[..])",
             ErrorKind.CACHE_INVALID,
@@ -230,7 +230,7 @@ def _route(
     is_native = isinstance(function, NativeFunction)
     found = function.channel_columns if is_native else ()
     if not found and not (is_native and function.finds_channels):
-        _refuse("`channels` needs `channel`, the column of the destination", _CHANNELS)
+        refuse("`channels` needs `channel`, the column of the destination", _CHANNELS)
     return tuple(dict.fromkeys(found))
 
 
@@ -301,7 +301,7 @@ def _warn_of_threads(function: str, asked: int, threads: int, tasks: int | None)
 
 def _check_adaptive(calls: int | Adaptive | None, max_per_channel: int) -> None:
     if isinstance(calls, Adaptive) and max(calls.min, calls.initial or 0) > max_per_channel:
-        _refuse(
+        refuse(
             "`min` and `initial` of Adaptive are calls of each channel and must not be above"
             f" `max_per_channel`, which is {max_per_channel}, got {calls.min} and {calls.initial};"
             " set `max_per_channel`, or how many channels there are, with sparkawait.Channels",
@@ -344,27 +344,23 @@ def _check_on_timeout(plan: Plan) -> None:
     if fallback is None:
         return
     if isinstance(plan.function, NativeFunction):
-        _refuse("`on_timeout` cannot be used with a native function", ErrorKind.FALLBACK_INVALID)
+        refuse("`on_timeout` cannot be used with a native function", ErrorKind.FALLBACK_INVALID)
     if plan.options.timeout is None and plan.options.max_wait is None:
-        _refuse(
+        refuse(
             "`on_timeout` needs a `timeout` or a `max_wait`, got None", ErrorKind.FALLBACK_INVALID
         )
     if callable(fallback):
         if is_async(fallback):
-            _refuse(
+            refuse(
                 f"`on_timeout` must be a plain function, which returns at once,"
                 f" got `{describe(fallback)}`",
                 ErrorKind.FALLBACK_INVALID,
             )
         misfit = misfit_of(fallback, describe(fallback), ["row"])
         if misfit is not None:
-            _refuse(f"`on_timeout` does not fit: {misfit}", ErrorKind.FALLBACK_INVALID)
+            refuse(f"`on_timeout` does not fit: {misfit}", ErrorKind.FALLBACK_INVALID)
         return
     built = plan.result_builder().build([None], [fallback])
     for _, error in built.failures:
         msg = f"`on_timeout` does not fit the schema: {error}"
         raise ConfigurationError(msg, ErrorKind.FALLBACK_INVALID) from error
-
-
-def _refuse(message: str, kind: ErrorKind = ErrorKind.OPTION_INVALID) -> NoReturn:
-    raise ConfigurationError(message, kind)

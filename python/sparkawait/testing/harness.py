@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from sparkawait import _core
-from sparkawait._plan.checks import MAX_COUNT, choice, refuse, shown
-from sparkawait._quantities import positive_duration
+from sparkawait._plan.checks import choice, integer, refuse, shown
+from sparkawait._quantities import optional_duration
 from sparkawait.exceptions import (
     AsyncFunctionError,
     AsyncIOError,
-    ConfigurationError,
     ElementTimeoutError,
     ErrorKind,
     OperatorStateError,
@@ -24,74 +23,13 @@ from sparkawait.retry import RETRY, AsyncRetryStrategy, RetryAfter
 if TYPE_CHECKING:
     from sparkawait._core import HarnessSnapshot
 
-__all__ = ["Invocation", "OperatorTestHarness", "check_options"]
+__all__ = ["Invocation", "OperatorTestHarness"]
 
 
-# -- the options of the harness, checked by the rules of the wait functions
-
-
-def check_options(  # noqa: PLR0917 - in the order of the harness
-    mode: object,
-    capacity: Any,
-    max_concurrency: Any,
-    timeout: float | None,
-    attempt_timeout: float | None,
-    max_wait: float | None,
-    retry: AsyncRetryStrategy | int | None,
-    key: object,
-    on_timeout: object,
-) -> dict[str, Any]:
-    """Returns the options of an `OperatorTestHarness` as the extension module takes them.
-
-    Raises:
-        ConfigurationError: If an option is wrong.
-    """
-    choice(mode, "mode", "ordered", "unordered", "key_ordered")
-    if mode == "key_ordered" and key is None:
-        msg = "mode `key_ordered` needs `key`, a callable that gives the key of a value"
-        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
-    _check_types(key, on_timeout)
-    strategy = None if retry is None else RETRY.check(retry, "retry")
-    timeout = None if timeout is None else positive_duration(timeout, "timeout")
-    if attempt_timeout is not None:
-        attempt_timeout = positive_duration(attempt_timeout, "attempt_timeout")
-    max_wait = None if max_wait is None else positive_duration(max_wait, "max_wait")
-    _check_counts(capacity, max_concurrency)
-    if max_concurrency is not None and not 1 <= max_concurrency <= max(capacity, 1):
-        msg = f"`max_concurrency` must be from 1 to `capacity`, got {shown(max_concurrency)}"
-        raise ConfigurationError(msg, ErrorKind.MAX_CONCURRENCY_OUT_OF_RANGE)
-    if attempt_timeout is not None and timeout is not None and attempt_timeout > timeout:
-        msg = f"`attempt_timeout` must not be above `timeout`, got {attempt_timeout}"
-        raise ConfigurationError(msg, ErrorKind.ATTEMPT_TIMEOUT_TOO_LONG)
-    if strategy is not None and timeout is None:
-        msg = "`retry` needs a `timeout`, got None"
-        raise ConfigurationError(msg, ErrorKind.RETRY_NEEDS_TIMEOUT)
-    return {
-        "mode": mode,
-        "capacity": capacity,
-        "max_concurrency": capacity if max_concurrency is None else max_concurrency,
-        "timeout": timeout,
-        "attempt_timeout": attempt_timeout,
-        "max_wait": max_wait,
-        "retry": strategy,
-        "asks_on_timeout": on_timeout is not None,
-    }
-
-
-def _check_types(key: object, on_timeout: object) -> None:
-    for name, value in (("key", key), ("on_timeout", on_timeout)):
+def _check_callable(**given: object) -> None:
+    for name, value in given.items():
         if value is not None and not callable(value):
             refuse(f"`{name}` must be callable, got {shown(value)}")
-
-
-def _check_counts(capacity: object, max_concurrency: object) -> None:
-    for name, value in (("capacity", capacity), ("max_concurrency", max_concurrency)):
-        if value is None and name == "max_concurrency":
-            continue
-        if not isinstance(value, int) or isinstance(value, bool):
-            refuse(f"`{name}` must be an int, got {shown(value)}")
-        if value > MAX_COUNT:
-            refuse(f"`{name}` must be at most {MAX_COUNT}, got {shown(value)}")
 
 
 _NANOS = 1_000_000_000
@@ -183,18 +121,34 @@ class OperatorTestHarness:
         on_timeout: Callable[[Any], list[Any]] | None = None,
     ) -> None:
         """Holds nothing yet."""
-        self._settings = check_options(
-            mode,
-            capacity,
-            max_concurrency,
-            timeout,
-            attempt_timeout,
-            max_wait,
-            retry,
-            key,
-            on_timeout,
-        )
-        self._retry: AsyncRetryStrategy | None = self._settings["retry"]
+        choice(mode, "mode", "ordered", "unordered", "key_ordered")
+        if mode == "key_ordered" and key is None:
+            refuse("mode `key_ordered` needs `key`, a callable that gives the key of a value")
+        _check_callable(key=key, on_timeout=on_timeout)
+        integer(capacity, "capacity", 1, kind=ErrorKind.CAPACITY_NOT_POSITIVE)
+        if max_concurrency is not None:
+            kind = ErrorKind.MAX_CONCURRENCY_OUT_OF_RANGE
+            integer(max_concurrency, "max_concurrency", 1, capacity, kind=kind)
+        self._retry = None if retry is None else RETRY.check(retry, "retry")
+        timeout = optional_duration(timeout, "timeout")
+        attempt_timeout = optional_duration(attempt_timeout, "attempt_timeout")
+        if attempt_timeout is not None and timeout is not None and attempt_timeout > timeout:
+            refuse(
+                f"`attempt_timeout` must not be above `timeout`, got {attempt_timeout}",
+                ErrorKind.ATTEMPT_TIMEOUT_TOO_LONG,
+            )
+        if self._retry is not None and timeout is None:
+            refuse("`retry` needs a `timeout`, got None", ErrorKind.RETRY_NEEDS_TIMEOUT)
+        self._settings: dict[str, Any] = {
+            "mode": mode,
+            "capacity": capacity,
+            "max_concurrency": capacity if max_concurrency is None else max_concurrency,
+            "timeout": timeout,
+            "attempt_timeout": attempt_timeout,
+            "max_wait": optional_duration(max_wait, "max_wait"),
+            "retry": self._retry,
+            "asks_on_timeout": on_timeout is not None,
+        }
         self._key = key
         self._on_timeout = on_timeout
         self._keys: dict[Hashable, int] = {}

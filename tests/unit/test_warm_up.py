@@ -4,6 +4,7 @@
 import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -191,11 +192,20 @@ def _part(name):
     return greet
 
 
+async def _hello(name, row) -> str:
+    return f"{name} {row['id']}"
+
+
+async def _bye(name, row) -> str:
+    return f"{row['id']} {name}"
+
+
 @pytest.mark.parametrize(
     ("function", "same", "other"),
     [
         (_greet("a"), _greet("b"), _part("a")),
         (Gate(1, 1), Gate(2, 2), _greet("a")),
+        (partial(_hello, "a"), partial(_hello, "b"), partial(_bye, "a")),
         (simulated("1ms"), simulated("1ms"), simulated("2ms")),
     ],
 )

@@ -77,17 +77,22 @@ def is_async(function: object) -> bool:
     )
 
 
-def describe(function: object) -> str:
-    """Returns a name for messages that holds no argument and no address."""
+def without_partials(function: object) -> object:
+    """Returns what the partials of `function` call in the end."""
     while isinstance(function, functools.partial):
         function = function.func
+    return function
+
+
+def describe(function: object) -> str:
+    """Returns a name for messages that holds no argument and no address."""
+    function = without_partials(function)
     return getattr(function, "__qualname__", None) or type(function).__qualname__
 
 
 def place_of(function: object) -> Hashable:
     """Names a function by its place and its code, which copies of it in other tasks have too."""
-    while isinstance(function, functools.partial):
-        function = function.func
+    function = without_partials(function)
     name = (getattr(function, "__module__", None), getattr(function, "__qualname__", None))
     if name[1] is None:
         name = (type(function).__module__, type(function).__qualname__)
@@ -162,8 +167,7 @@ def refuse_context_manager(function: object, name: str) -> None:
 
 
 def _yields(function: object) -> bool:
-    while isinstance(function, functools.partial):
-        function = function.func
+    function = without_partials(function)
     method = getattr(function, "__call__", None)  # noqa: B004 - the method is wanted
     return any(
         inspect.isasyncgenfunction(it) or inspect.isgeneratorfunction(it)

@@ -17,7 +17,6 @@ What is not ``Optional`` is NOT NULL. Pure functions, for any thread of the driv
 from __future__ import annotations
 
 import dataclasses
-import functools
 import inspect
 import sys
 import types
@@ -39,6 +38,7 @@ from typing import (
 
 import pyarrow as pa
 
+from sparkawait._plan.callables import without_partials
 from sparkawait._plan.ddl import SESSION_TIMESTAMP, noted, parse_element
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
@@ -231,8 +231,7 @@ class _Reader:
 
 
 def _return_hint(function: object, name: str) -> Any:
-    while isinstance(function, functools.partial):
-        function = function.func
+    function = without_partials(function)
     if not inspect.isroutine(function):
         function = type(function).__call__  # pyright: ignore[reportFunctionMemberAccess]
     annotation = getattr(function, "__annotations__", {}).get("return")

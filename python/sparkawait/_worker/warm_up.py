@@ -9,9 +9,9 @@ thread may call this; a forked child knows what its parent knew.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Hashable
 
+from sparkawait._plan.callables import place_of
 from sparkawait._plan.function_checks import identity_of
 from sparkawait._plan.plan import Plan
 from sparkawait.functions import AsyncFunction, DeclaredFunction
@@ -48,9 +48,6 @@ def _name_of(plan: Plan) -> Hashable:
     function = plan.function
     if not isinstance(function, AsyncFunction):
         return identity_of(function, travels=True)
-    called = function.function if isinstance(function, DeclaredFunction) else type(function)
-    name = (getattr(called, "__module__", None), getattr(called, "__qualname__", None))
-    if not isinstance(function, DeclaredFunction):
-        called = function.async_invoke if plan.batch is None else function.async_invoke_batch
-    # Code is equal to a copy of itself, and to nothing else.
-    return (*name, getattr(inspect.unwrap(called), "__code__", None))
+    if isinstance(function, DeclaredFunction):
+        return place_of(function.function)
+    return place_of(type(function)), place_of(function.what_is_called)

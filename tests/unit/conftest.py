@@ -10,6 +10,7 @@ import pytest
 
 from sparkawait._plan.options import resolve_unpickled
 from sparkawait._worker.life_cycle import runner_class
+from sparkawait._worker.runner import Parts
 from sparkawait.function_context import FunctionContext
 
 
@@ -88,7 +89,8 @@ class Session:
         self.loop = loop
         self.port = FakePort()
         self.context = FunctionContext(0, "test")
-        self.runner = runner_class(self.plan)(self.plan, self.port, self.loop, self.context)
+        parts = Parts(self.plan, self.port, self.loop, self.context)
+        self.runner = runner_class(self.plan)(parts)
         self.open_error = self.loop.run_until_complete(self.runner.open())
 
     def run(self, *rows, turns=30, **sent):

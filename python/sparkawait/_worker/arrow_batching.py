@@ -18,13 +18,12 @@ import pyarrow as pa
 
 from sparkawait._worker.batch_lines import Line
 from sparkawait._worker.batching import BatchRunner, Call, may_be_of_rows
+from sparkawait._worker.runner import Parts
 from sparkawait.exceptions import ErrorKind, ResultError
 
 if TYPE_CHECKING:
-    from sparkawait._core import Port, Row, RowGroup
+    from sparkawait._core import Row, RowGroup
     from sparkawait._plan.plan import Plan
-    from sparkawait._worker.blocking_calls import BlockingCalls
-    from sparkawait.function_context import FunctionContext
 
 __all__ = ["ArrowRunner"]
 
@@ -32,26 +31,19 @@ __all__ = ["ArrowRunner"]
 class ArrowRunner(BatchRunner):
     """Collects groups of rows and calls `async_invoke_batch` with record batches of them."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        port: Port,
-        loop: asyncio.AbstractEventLoop,
-        context: FunctionContext,
-        blocking: BlockingCalls | None = None,
-    ) -> None:
+    def __init__(self, parts: Parts) -> None:
         """Starts without rows."""
-        super().__init__(plan, port, loop, context, blocking)
-        self.results = Results(plan)
+        super().__init__(parts)
+        self.results = Results(parts.plan)
 
     def _take(self) -> tuple[list[Any], list[int], list[Row]] | None:
-        return self._port.take_groups()
+        return self.port.take_groups()
 
     def _without(self, calls: list[Any], ids: set[int]) -> list[Any]:
         return [(channel, group) for channel, group in calls if group.drop(ids)]
 
     def _start(self, calls: list[Any]) -> None:
-        due = self._loop.time() + self._linger
+        due = self.loop.time() + self._linger
         for channel, group in calls:
             line = self._line(channel if self._has_channels else None)
             line.append(group, due, counts_bytes=False)
@@ -62,7 +54,7 @@ class ArrowRunner(BatchRunner):
         return GroupLine(key)
 
     def _new_call(self, line: Line) -> Call:
-        return ArrowCall(self, line, line.take(self._size.rows, None), self._loop)
+        return ArrowCall(self, line, line.take(self._size.rows, None))
 
 
 class GroupLine(Line):
@@ -109,9 +101,7 @@ class GroupLine(Line):
 class ArrowCall:
     """One call with a record batch, in a task of its own; halves of it with `split_on_error`."""
 
-    def __init__(
-        self, runner: ArrowRunner, line: Line, rows: RowGroup, loop: asyncio.AbstractEventLoop
-    ) -> None:
+    def __init__(self, runner: ArrowRunner, line: Line, rows: RowGroup) -> None:
         """Starts the call."""
         self.line = line
         self.size = len(rows)
@@ -122,7 +112,7 @@ class ArrowCall:
         self._wanted = rows.split(0)
         self._wanted.extend(rows)
         self._is_cancelled = False
-        self.task = asyncio.Task(self._run(), loop=loop, name="sparkawait-batch")
+        self.task = asyncio.Task(self._run(), loop=runner.loop, name="sparkawait-batch")
         self.task.add_done_callback(lambda _: runner.call_done(self), context=runner.context)
 
     def cancel_rows(self, ids: set[int]) -> None:

@@ -13,16 +13,14 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from sparkawait._worker.batch_lines import CallSize, Line, Timers
 from sparkawait._worker.retry_after import announced_delay
-from sparkawait._worker.runner import Runner
+from sparkawait._worker.runner import Parts, Runner
 from sparkawait.exceptions import AsyncFunctionError, AsyncIOError, ErrorKind, ResultError
 from sparkawait.retry import RetryAfter
 
 if TYPE_CHECKING:
-    from sparkawait._core import Port, Row
+    from sparkawait._core import Row
     from sparkawait._plan.plan import Plan
-    from sparkawait._worker.blocking_calls import BlockingCalls
     from sparkawait.batch import Batch
-    from sparkawait.function_context import FunctionContext
 
 __all__ = ["BatchRunner", "may_be_of_rows"]
 
@@ -34,20 +32,10 @@ class BatchRunner(Runner):
     With channels, the rows of a call are of one channel, and a channel has its share of the calls.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        port: Port,
-        loop: asyncio.AbstractEventLoop,
-        context: FunctionContext,
-        blocking: BlockingCalls | None = None,
-    ) -> None:
+    def __init__(self, parts: Parts) -> None:
         """Starts without rows."""
-        super().__init__(plan, port, loop, context, blocking)
-        batch = cast("Batch", plan.batch)
-        self.function_name = self._function_name
-        self.invoke = blocking or self._function.what_is_called
-        self.replies = self._replies
+        super().__init__(parts)
+        plan, batch = parts.plan, cast("Batch", parts.plan.batch)
         # More rows than `capacity` never come, so waiting for them would cost a linger per batch.
         latency = plan.options.output_batches.resolve().target_latency
         self._size = CallSize(min(batch.max_rows, plan.capacity), latency)
@@ -55,7 +43,6 @@ class BatchRunner(Runner):
         self._linger = batch.linger_seconds
         self.splits = batch.split_on_error
         self.reads_results = plan.reads_results
-        self.port = port
         self.counts_requests = any(it.per == "request" for it in plan.options.rate_limit.known)
         self._max_calls = plan.max_concurrency
         self._max_calls_of_line = _max_calls_of_channel(plan)
@@ -73,7 +60,7 @@ class BatchRunner(Runner):
         self._calls.discard(call)
         line = call.line
         line.calls -= 1
-        self._size.answered(call.size, len(self._calls) + 1, self._loop.time())
+        self._size.answered(call.size, len(self._calls) + 1, self.loop.time())
         if line.waiting:
             self._make_ready(line)
         elif line.calls == 0 and self._lines.get(line.key) is line:
@@ -82,7 +69,7 @@ class BatchRunner(Runner):
             self._send_due()
 
     def _start(self, calls: list[Row]) -> None:
-        due = self._loop.time() + self._linger
+        due = self.loop.time() + self._linger
         counts_bytes = self._max_bytes is not None
         for row in calls:
             line = self._line(row.__sparkawait_channel__ if self._has_channels else None)
@@ -111,7 +98,7 @@ class BatchRunner(Runner):
             self._ready.append(line)
 
     def _send_due(self) -> None:
-        now = self._loop.time()
+        now = self.loop.time()
         while (line := self._timers.pop_due(now)) is not None:
             self._make_ready(line)
         while self._ready and len(self._calls) < self._max_calls:
@@ -131,7 +118,7 @@ class BatchRunner(Runner):
             self._timers.add(line)
 
     def _new_call(self, line: Line) -> Call:
-        return BatchCall(self, line, line.take(self._size.rows, self._max_bytes), self._loop)
+        return BatchCall(self, line, line.take(self._size.rows, self._max_bytes))
 
     def _is_due(self, line: Line, now: float) -> bool:
         if not line.waiting:
@@ -144,14 +131,14 @@ class BatchRunner(Runner):
             self._timer = None
         due = self._timers.next()
         if due is not None and len(self._calls) < self._max_calls:
-            self._timer = self._loop.call_at(due, self._on_timer, context=self.context)
+            self._timer = self.loop.call_at(due, self._on_timer, context=self.context)
 
     def _on_timer(self) -> None:
         self._timer = None
         line = self._timers.pop()
         if line is not None:
             # Timers may fire a little early by the clock that is compared with.
-            line.hurry(self._loop.time())
+            line.hurry(self.loop.time())
             self._make_ready(line)
         self._send_due()
 
@@ -197,21 +184,18 @@ class BatchCall:
     and when the function read a text that is not UTF-8 before it has waited for anything.
     """
 
-    def __init__(
-        self, runner: BatchRunner, line: Line, rows: list[Row], loop: asyncio.AbstractEventLoop
-    ) -> None:
+    def __init__(self, runner: BatchRunner, line: Line, rows: list[Row]) -> None:
         """Starts the call."""
         self.line = line
         self.size = len(rows)
         self._runner = runner
-        self._loop = loop
         self._parts = deque([rows])
         """The rows of the calls that are still to be made."""
         self._part: list[Row] = []
         """The rows of the call that is being made."""
         self._wanted = {row.__sparkawait_attempt__ for row in rows}
         self._leaves_part = False
-        self.task = asyncio.Task(self._run(), loop=loop, name="sparkawait-batch")
+        self.task = asyncio.Task(self._run(), loop=runner.loop, name="sparkawait-batch")
         # Not in `_run`, which never begins if the task is cancelled before its first step.
         self.task.add_done_callback(lambda _: runner.call_done(self), context=runner.context)
 
@@ -246,7 +230,7 @@ class BatchCall:
                 runner.port.request(part[0])
             has_waited: list[bool] = []
             # In the next turn, which comes before the outcome if the function waits.
-            mark = self._loop.call_soon(has_waited.append, True)  # noqa: FBT003
+            mark = runner.loop.call_soon(has_waited.append, True)  # noqa: FBT003
             try:
                 results = await runner.invoke(part)
                 self._finish(part, results)

@@ -18,13 +18,10 @@ from time import monotonic
 from types import coroutine
 from typing import TYPE_CHECKING
 
-from sparkawait._worker.runner import Runner
+from sparkawait._worker.runner import Parts, Runner
 
 if TYPE_CHECKING:
-    from sparkawait._core import Port, Row
-    from sparkawait._plan.plan import Plan
-    from sparkawait._worker.blocking_calls import BlockingCalls
-    from sparkawait.function_context import FunctionContext
+    from sparkawait._core import Row
 
 __all__ = ["CoroutineRunner"]
 
@@ -50,20 +47,9 @@ class CoroutineRunner(Runner):
     Invariant: while rows are pending, the pump is scheduled.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        port: Port,
-        loop: asyncio.AbstractEventLoop,
-        context: FunctionContext,
-        blocking: BlockingCalls | None = None,
-    ) -> None:
+    def __init__(self, parts: Parts) -> None:
         """Starts without workers."""
-        super().__init__(plan, port, loop, context, blocking)
-        self.function_name = self._function_name
-        self.invoke = blocking or self._function.what_is_called
-        self.loop = loop
-        self.replies = self._replies
+        super().__init__(parts)
         self.pending: deque[Row] = deque()
         """Rows whose call has not started, oldest first."""
         self.workers: set[Worker] = set()
@@ -108,7 +94,7 @@ class CoroutineRunner(Runner):
             else:
                 self.workers.add(Worker(self))
         # Behind the first steps of these workers, in the same turn.
-        self._loop.call_soon(self._pump, context=self.context)
+        self.loop.call_soon(self._pump, context=self.context)
 
     def _cancel(self, ids: set[int]) -> None:
         for worker in list(self.workers):

@@ -19,7 +19,7 @@ from sparkawait._worker.batching import BatchRunner
 from sparkawait._worker.blocking_calls import RETURN_SECONDS, BlockingCalls
 from sparkawait._worker.coroutines import CoroutineRunner
 from sparkawait._worker.event_loop import event_loop_thread
-from sparkawait._worker.runner import CANCEL_SECONDS, PhaseExpiredError
+from sparkawait._worker.runner import CANCEL_SECONDS, Parts, PhaseExpiredError
 from sparkawait._worker.shared_clients import Borrower
 from sparkawait._worker.watchdog import BLOCKED_SECONDS, WAY_OUT, Watch
 from sparkawait.exceptions import AsyncFunctionError, ErrorKind
@@ -147,7 +147,7 @@ class LifeCycle:
         self._context.on_shared = self._borrower.take
         port = self._task.port(self._position)
         blocking = self._blocking_calls()
-        self._runner = make_runner(plan, port, self._thread.loop, self._context, blocking)
+        self._runner = make_runner(Parts(plan, port, self._thread.loop, self._context, blocking))
         self._watch.entries = make_runner.entries
         opening = self._thread.submit(self._runner.open(self._setup_timeout))
         try:

@@ -13,6 +13,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
 from contextvars import copy_context
+from dataclasses import dataclass
 from types import CodeType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
@@ -74,6 +75,25 @@ CANCEL_SECONDS = 0.5
 """How long calls get to end after they were cancelled; those that do not are left behind."""
 
 
+@dataclass(frozen=True)
+class Parts:
+    """What a runner is made of.
+
+    Attributes:
+        plan: The call.
+        port: The connection to the operator.
+        loop: The running loop.
+        context: What the function's `open` is told.
+        blocking: What calls a plain function; ``None`` for an ``async def``.
+    """
+
+    plan: Plan
+    port: Port
+    loop: asyncio.AbstractEventLoop
+    context: FunctionContext
+    blocking: BlockingCalls | None = None
+
+
 class Runner(ABC):
     """Runs one task's function.
 
@@ -86,36 +106,26 @@ class Runner(ABC):
     Attributes:
         entries: The codes that call the user's methods, for the watchdog; their frames have a local
             ``function_name``.
-
-    Args:
-        plan: The call.
-        port: The connection to the operator.
-        loop: The running loop.
-        context: What the function's `open` is told.
-        blocking: What calls a plain function; ``None`` for an ``async def``.
+        invoke: What is called for rows.
+        replies: Takes the outcomes of the calls.
     """
 
     entries: ClassVar[frozenset[CodeType]]
 
-    def __init__(
-        self,
-        plan: Plan,
-        port: Port,
-        loop: asyncio.AbstractEventLoop,
-        context: FunctionContext,
-        blocking: BlockingCalls | None = None,
-    ) -> None:
+    def __init__(self, parts: Parts) -> None:
         """Reads nothing yet."""
+        plan, context = parts.plan, parts.context
         self._function = cast("AsyncFunction", plan.function)
-        self._blocking = blocking
-        self._function_name = plan.function_name
+        self._blocking = parts.blocking
+        self.invoke = parts.blocking or self._function.what_is_called
+        self.function_name = plan.function_name
         self._on_timeout = _timeout_handler(plan)
-        self._port = port
-        self._loop = loop
+        self.port = parts.port
+        self.loop = parts.loop
         self._function_context = context
-        self._replies = Replies(plan, port, loop)
+        self.replies = Replies(plan, parts.port, parts.loop)
         if plan.options.rate_limit.known:
-            remarks = self._replies.remarks
+            remarks = self.replies.remarks
             context.on_settle, context.on_limits = remarks.settle, remarks.read_limits
         self.context = copy_context()
         self._reading = False
@@ -136,7 +146,7 @@ class Runner(ABC):
             than raised, since some exceptions would end the loop on their way.
         """
         # Read by the watchdog.
-        function_name = f"{self._function_name}.open"  # noqa: F841  # pyright: ignore[reportUnusedVariable]
+        function_name = f"{self.function_name}.open"  # noqa: F841  # pyright: ignore[reportUnusedVariable]
         self._opening = asyncio.current_task()
         try:
             opened = self._function.open(self._function_context)
@@ -150,7 +160,7 @@ class Runner(ABC):
             return None
         # Calls see the context variables that `open` set.
         self.context = copy_context()
-        self._loop.add_reader(self._port.fileno(), self._on_readable)
+        self.loop.add_reader(self.port.fileno(), self._on_readable)
         self._reading = True
         return None
 
@@ -166,7 +176,7 @@ class Runner(ABC):
         if self._closed:
             return None
         # Read by the watchdog.
-        function_name = f"{self._function_name}.close"  # noqa: F841  # pyright: ignore[reportUnusedVariable]
+        function_name = f"{self.function_name}.close"  # noqa: F841  # pyright: ignore[reportUnusedVariable]
         self._closed = True
         self._stop_reading()
         tasks = [*self._stop()]
@@ -180,7 +190,7 @@ class Runner(ABC):
                 _logger.warning(
                     "calls did not end when cancelled, and are left behind: %d of %s",
                     len(pending),
-                    self._function_name,
+                    self.function_name,
                 )
         if self._blocking is not None:
             await self._blocking.close(min(RETURN_SECONDS, grace))
@@ -217,7 +227,7 @@ class Runner(ABC):
             self._cancel(ids)
         if calls and (cancelled or self._next):
             self._next += calls
-            self._loop.call_soon(self._start_next, context=self.context)
+            self.loop.call_soon(self._start_next, context=self.context)
         elif calls:
             self._start(calls)
         for row in timed_out:
@@ -225,7 +235,7 @@ class Runner(ABC):
 
     def _take(self) -> tuple[list[Any], list[int], list[Row]] | None:
         """Takes what waits at the port: calls, cancelled attempts, and rows that timed out."""
-        return self._port.take()
+        return self.port.take()
 
     def _without(self, calls: list[Any], ids: set[int]) -> list[Any]:
         """Returns those of `calls` whose attempts are still wanted."""
@@ -238,13 +248,13 @@ class Runner(ABC):
 
     def _answer_timeout(self, row: Row) -> None:
         # Read by the watchdog.
-        function_name = f"{self._function_name}.timeout"  # noqa: F841  # pyright: ignore[reportUnusedVariable]
+        function_name = f"{self.function_name}.timeout"  # noqa: F841  # pyright: ignore[reportUnusedVariable]
         try:
             result = self._on_timeout(row)
         except BaseException as error:  # noqa: BLE001 - the failure of the row
-            self._replies.fail(row, error, final=True)
+            self.replies.fail(row, error, final=True)
         else:
-            self._replies.finish_last(row, result)
+            self.replies.finish_last(row, result)
 
     @classmethod
     def entries_with(cls, calling: CodeType) -> frozenset[CodeType]:
@@ -255,7 +265,7 @@ class Runner(ABC):
     def _stop_reading(self) -> None:
         if self._reading:
             self._reading = False
-            self._loop.remove_reader(self._port.fileno())
+            self.loop.remove_reader(self.port.fileno())
 
 
 def _timeout_handler(plan: Plan) -> Callable[[Row], Any]:

@@ -312,28 +312,22 @@ def _end(
     adopted: int = 0,
     redone: int = 0,
 ) -> StepEnd:
-    from sparkawait._core import Carried
-
     outputs = [] if before is None else before.completed
     kept, kept_rows = end.outputs, end.output_rows
     if carry_over.emit == "at_once":
         outputs, kept, kept_rows = [*outputs, *kept], [], 0
-    state = Carried(
-        written_at=time.time_ns() // 1000,
-        shard=shard.key,
-        shards=shard.count,
-        task=place.task,
+    state = _state(
+        shard,
+        place,
         part=place.part + 1,
-        token=place.token,
         address=place.address,
-        schema=place.schema,
         completed=kept,
         completed_rows=kept_rows,
         operators=end.operators,
     )
     return StepEnd(
         outputs=outputs,
-        state=state.encode(),
+        state=state,
         waits=bool(end.carried or end.held or kept),
         carried=end.carried,
         held=end.held + kept_rows,
@@ -346,22 +340,18 @@ def _end(
 
 def _emptied(shard: Shard, carried: Carried) -> StepEnd:
     """Emits what is left of a task that is gone and had nothing in flight."""
+    nothing: dict[str, Any] = {"completed": [], "completed_rows": 0, "operators": []}
+    state = _state(shard, carried, part=carried.part, address="", **nothing)
+    return StepEnd(carried.completed, state, waits=False)
+
+
+def _state(shard: Shard, place: Carried | _Place, **told: Any) -> bytes:
+    """Returns what Spark keeps of a shard whose task is, or was, at a place."""
     from sparkawait._core import Carried
 
-    state = Carried(
-        written_at=time.time_ns() // 1000,
-        shard=shard.key,
-        shards=shard.count,
-        task=carried.task,
-        part=carried.part,
-        token=carried.token,
-        address="",
-        schema=carried.schema,
-        completed=[],
-        completed_rows=0,
-        operators=[],
-    )
-    return StepEnd(carried.completed, state.encode(), waits=False)
+    told |= {"written_at": time.time_ns() // 1000, "shard": shard.key, "shards": shard.count}
+    told |= {"task": place.task, "token": place.token, "schema": place.schema}
+    return Carried(**told).encode()
 
 
 def _schema_of(bundle: bytes | None) -> bytes:

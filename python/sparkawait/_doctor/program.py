@@ -16,6 +16,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Generator
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -245,27 +246,23 @@ def patient(seconds: float, call: Callable[[], _T]) -> _T:
     Raises:
         TimeoutError: If that takes too long; the call goes on.
     """
-    outcome: list[tuple[bool, Any]] = []
+    outcome: Future[_T] = Future()
 
     def run() -> None:
         try:
-            outcome.append((True, call()))
+            outcome.set_result(call())
         except BaseException as error:  # noqa: BLE001 - raised again below
-            outcome.append((False, error))
+            outcome.set_exception(error)
 
-    thread = threading.Thread(target=run, name="sparkawait-doctor", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if not outcome:
+    threading.Thread(target=run, name="sparkawait-doctor", daemon=True).start()
+    wait([outcome], seconds)
+    if not outcome.done():
         msg = (
             f"nothing came back within {seconds:g} s; are there executors with free cores?"
             " `--timeout` gives it longer"
         )
         raise TimeoutError(msg)
-    is_result, value = outcome[0]
-    if not is_result:
-        raise value
-    return value
+    return outcome.result()
 
 
 def _ask_executors(spark: SparkSession, shipped: str) -> list[tuple[dict[str, Any], int]]:
@@ -354,27 +351,15 @@ def _try_with_spark(
 ) -> None:
     """Makes calls in the executors of a session."""
 
-    def python_function() -> DataFrame:
-        return sparkawait.unordered_wait(numbers(), double, timeout="60s")
-
-    def native_function() -> DataFrame:
-        waited = sparkawait.ordered_wait(numbers(), simulated("1ms"), timeout="60s")
-        return waited.selectExpr("id", "2 * ordinal")
-
-    def column_function() -> DataFrame:
-        return numbers().select("id", sparkawait.async_udf(double)("id"))
-
-    def numbers() -> DataFrame:
+    def rows() -> DataFrame:
         return spark.range(_ROWS, numPartitions=1)
 
-    paths = {
-        "Python function": python_function,
-        "native function": native_function,
-        "column function": column_function,
+    paths: dict[str, Callable[[], DataFrame]] = {
+        "Python function": lambda: sparkawait.unordered_wait(rows(), double, timeout="60s"),
+        "native function": lambda: sparkawait.ordered_wait(
+            rows(), simulated("1ms"), timeout="60s"
+        ).selectExpr("id", "2 * ordinal"),
+        "column function": lambda: rows().select("id", sparkawait.async_udf(double)("id")),
     }
     for subject, make in paths.items():
-
-        def collect(make: Callable[[], DataFrame] = make) -> list[tuple[Any, Any]]:
-            return [(row[0], row[1]) for row in within(lambda: make().collect())]
-
-        _try(report, "calls in executors", subject, collect)
+        _try(report, _CALLS, subject, lambda make=make: within(lambda: make().collect()))

@@ -17,6 +17,7 @@ from sparkawait import _core
 from sparkawait._plan.arrow_types import fields_within
 from sparkawait._plan.checks import refuse
 from sparkawait._plan.ddl import is_variant
+from sparkawait._plan.option import Option, one_of
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.function_with_options import OfColumns, TakesOptions
 from sparkawait.secrets import LookUp, Sources, left_out, looked_up
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from sparkawait._plan.models import Model
     from sparkawait.batch import Batch
 
-__all__ = ["Connector", "NativeFunction"]
+__all__ = ["HOW", "Connector", "NativeFunction"]
 
 
 class NativeFunction(OfColumns, TakesOptions):
@@ -109,6 +110,15 @@ class NativeFunction(OfColumns, TakesOptions):
             retry_misses: Whether a call that finds nothing asks for another attempt.
         """
         raise NotImplementedError
+
+
+HOW = Option(
+    "left",
+    one_of("left", "inner"),
+    'what happens to a row that misses: `"left"` gives nulls, `"inner"` drops it',
+    type='Literal["left", "inner"]',
+)
+"""An option of each connector."""
 
 
 class Connector(NativeFunction):

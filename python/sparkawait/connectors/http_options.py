@@ -21,6 +21,7 @@ from sparkawait.connectors.http_body import (
     check_template,
 )
 from sparkawait.connectors.http_client import MAX_CONNECTIONS, Client, check_hosts, the_client
+from sparkawait.native_function import HOW
 
 __all__ = ["HTTP_HINTS", "HTTP_OPTIONS", "HttpOptions", "require"]
 
@@ -197,12 +198,7 @@ class _Fields:
         meaning="columns out of the response's headers: header by name of the column",
         type="Mapping[str, str]",
     )
-    how = Option(
-        default="left",
-        check=one_of("left", "inner"),
-        meaning='`"left"`: a miss gives nulls; `"inner"`: it drops the row',
-        type='Literal["left", "inner"]',
-    )
+    how = HOW
     success = Option(
         default=range(200, 300),
         check=lambda value, name: tuple(_ranges(value, name)),

@@ -42,7 +42,7 @@ from sparkawait._quantities import positive_duration
 from sparkawait.connectors.arguments import PostgresOptions
 from sparkawait.connectors.certificates import CertificateOptions, Certificates, tls_words
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.native_function import Connector
+from sparkawait.native_function import HOW, Connector
 from sparkawait.secrets import (
     LookUp,
     Secret,
@@ -84,13 +84,7 @@ def _statement_timeout(value: object, name: str) -> float:
 
 
 class _Fields(CertificateOptions):
-    how = Option(
-        default="left",
-        check=one_of("left", "inner"),
-        meaning='what happens to a row that finds nothing: `"left"` gives nulls, `"inner"` drops '
-        "it",
-        type='Literal["left", "inner"]',
-    )
+    how = HOW
     password = Option(
         default=None,
         check=optional(a_password),

@@ -17,7 +17,7 @@ from sparkawait._quantities import positive_duration
 from sparkawait.connectors.arguments import RedisOptions
 from sparkawait.connectors.certificates import CertificateOptions, Certificates, tls_words
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.native_function import Connector
+from sparkawait.native_function import HOW, Connector
 from sparkawait.secrets import LookUp, Secret, Sources, a_password, looked_up, reveal, sources_of
 
 __all__ = [
@@ -38,12 +38,7 @@ MAX_CONNECTIONS = 1000
 
 
 class _Fields(CertificateOptions):
-    how = Option(
-        "left",
-        one_of("left", "inner"),
-        'what happens to a row that misses: `"left"` gives nulls, `"inner"` drops it',
-        type='Literal["left", "inner"]',
-    )
+    how = HOW
     username = Option(None, optional(text), "where the URL does not have it", type="str | None")
     password = Option(
         None,

@@ -8,14 +8,13 @@ are retried at the same time do not influence one another. Any thread may use it
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 from sparkawait import _core
 from sparkawait._plan.callables import misfit_of
-from sparkawait._plan.checks import ObjectOf, choice, flag, integer, refuse, shown
+from sparkawait._plan.checks import ObjectOf, choice, flag, integer, number, refuse, shown
 from sparkawait._plan.option import Option
 from sparkawait._quantities import Duration, parse_duration
 from sparkawait._worker.retry_after import announced_delay, encodable
@@ -75,11 +74,7 @@ class RetryBudget:
 
     def __post_init__(self) -> None:
         """Checks the values."""
-        ratio = cast("object", self.ratio)
-        is_number = isinstance(ratio, int | float) and not isinstance(ratio, bool)
-        if not is_number or not 0 <= self.ratio <= _MOST:
-            msg = f"`ratio` of RetryBudget must be a number from 0 to {_MOST}, got {shown(ratio)}"
-            refuse(msg, _KIND)
+        number(self.ratio, "ratio", 0, _MOST, of=" of RetryBudget", kind=_KIND)
         least = integer(self.min_per_second, "min_per_second", 0, of=" of RetryBudget", kind=_KIND)
         if self.ratio == 0 and least == 0:
             msg = "RetryBudget has neither `ratio` nor `min_per_second`: no row is tried again"
@@ -314,15 +309,10 @@ def exponential_backoff(
             f"`maximum` must not be below `initial`, got {shown(maximum)} and {shown(initial)}",
             _KIND,
         )
-    factor = cast("object", multiplier)
-    is_number = isinstance(factor, (int, float)) and not isinstance(factor, bool)
-    if not is_number or not 1 <= cast("float", factor) <= sys.float_info.max:
-        refuse(f"`multiplier` must be a number of at least 1, got {shown(factor)}", _KIND)
+    factor = number(multiplier, "multiplier", 1, kind=_KIND)
     choice(jitter, "jitter", "full", "none", kind=_KIND)
     return _checked(
-        AsyncRetryStrategy(
-            max_retries, first, longest, float(multiplier), jitter, if_result, if_exception
-        ),
+        AsyncRetryStrategy(max_retries, first, longest, factor, jitter, if_result, if_exception),
         budget,
     )
 

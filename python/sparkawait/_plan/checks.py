@@ -129,17 +129,25 @@ def integer(
     return value
 
 
-def number(value: object, name: str, least: float, most: float = math.inf) -> float:
+def number(
+    value: object,
+    name: str,
+    least: float,
+    most: float = math.inf,
+    *,
+    of: str = "",
+    kind: ErrorKind = ErrorKind.OPTION_INVALID,
+) -> float:
     """Returns `value`, a finite number within bounds, not a bool."""
     if isinstance(value, bool) or not isinstance(value, Real):
-        refuse(f"`{name}` must be a number, got {shown(value)}")
+        refuse(f"`{name}`{of} must be a number, got {shown(value)}", kind)
     try:
         found = float(value)
     except OverflowError:
         found = math.inf
     if not math.isfinite(found) or not least <= found <= most:
         bounds = f"of at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
-        refuse(f"`{name}` must be a number {bounds}, got {shown(value)}")
+        refuse(f"`{name}`{of} must be a number {bounds}, got {shown(value)}", kind)
     return found
 
 

@@ -178,46 +178,37 @@ class CarryPlan:
         self,
         source: DataFrame,
         names: Sequence[str] | None,
-        chain: Chain,
-        schema: StructType,
-        zone: str,
-        *,
+        made: Made,
         result_types: Mapping[str, pa.DataType],
-        accumulators: Sequence[Accumulator[TaskMetrics] | None],
     ) -> DataFrame:
-        """Returns the rows that the calls of `chain` bring for `source`.
+        """Returns the rows that calls bring for `source`.
 
         Args:
             source: The input.
             names: Names to give to its columns; ``None`` if they have the right ones.
-            chain: The calls.
-            schema: What they put out.
-            zone: The time zone of the session.
+            made: The calls.
             result_types: Types to cast columns to that the last call returned, by name.
-            accumulators: What takes the metrics of each call.
         """
         known = source.columns if names is None else list(names)
         columns = kinds_of(
             field.with_name(name)
-            for field, name in zip(to_arrow(source.schema, zone), known, strict=False)
+            for field, name in zip(to_arrow(source.schema, made.zone), known, strict=False)
         )
         shards, is_keyed = Shards.of(source.sparkSession), bool(self.by)
         if is_keyed:
             by = [f"`{source.columns[known.index(column)]}`" for column in self.by]
             source = source.withColumn(_HASH, F.hash(*map(F.col, by)))
         packed = source.mapInArrow(Pack(shards, names, is_keyed=is_keyed), _BUNDLE_TYPES)
-        stepped = stepped_by(
-            self.carry_over.vehicle,
-            packed.groupBy("shard"),
-            Step(chain, self.carry_over, columns, accumulators, shards if is_keyed else None),
-        )
+        of_key = shards if is_keyed else None
+        step = Step(made.chain, self.carry_over, columns, made.accumulators, of_key)
+        stepped = stepped_by(self.carry_over.vehicle, packed.groupBy("shard"), step)
         observed = stepped.observe(
-            observed_as(source, chain.plans[0].function_name, self.carry_over.name),
+            observed_as(source, made.chain.plans[0].function_name, self.carry_over.name),
             *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in NUMBERS),
             F.max("oldest").alias("oldest"),
         )
         unpacked = Unpack(result_types)
-        return observed.select("payload").mapInArrow(unpacked, without_watermark(schema))
+        return observed.select("payload").mapInArrow(unpacked, without_watermark(made.schema))
 
 
 class Pack(Shipment):

@@ -211,21 +211,9 @@ def _wait(
     source, names = with_safe_names(step.source)
     result_types = casts(plan, times)
     if step.carry is not None:
-        carried = step.carry.apply(
-            source,
-            names,
-            step.chain,
-            schema,
-            zone,
-            result_types=result_types,
-            accumulators=step.accumulators,
-        )
-        return remember(carried, step)
+        return remember(step.carry.apply(source, names, step, result_types), step)
     task = PartitionTask(
-        step.chain,
-        names=names,
-        result_types=result_types,
-        accumulators=step.accumulators,
+        step.chain, names=names, result_types=result_types, accumulators=step.accumulators
     )
     return remember(source.mapInArrow(task, schema), step)
 

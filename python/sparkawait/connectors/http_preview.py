@@ -147,7 +147,7 @@ def preview(rows: object, function: object) -> None:
 
 
 def _lines(rows: object, function: HttpFunction) -> list[str]:
-    row, error, answer = _call(rows, _asking(function), function)
+    row, error, answer = _call(rows, _asking(function))
     values = ", ".join(f"{name}={shown(row[name])}" for name in function.input_columns)
     lines = [f"{function.name}{' for ' * bool(values)}{values}"]
     if error is not None:
@@ -219,7 +219,7 @@ def _with_one(value: Any) -> Any:
 
 
 def _call(
-    rows: object, asking: HttpFunction, function: HttpFunction
+    rows: object, asking: HttpFunction
 ) -> tuple[dict[str, Any], dict[str, Any] | None, _Answer | None]:
     """Makes the call; returns the row, why there is no answer, and the answer."""
     options: dict[str, Any] = {"on_error": Capture(_ERROR), "retry": 0}
@@ -240,11 +240,7 @@ def _call(
     row = called[0]
     if row[_STATUS] is None:
         return row, row[_ERROR], None
-    named = [(_TYPE, "Content-Type")]
-    named += [
-        (f"{_HEADER}{index}", name)
-        for index, (_, name) in enumerate(function.options.response_headers)
-    ]
+    named = asking.options.response_headers
     headers = tuple((name, row[key]) for key, name in named if row[key] is not None)
     return row, None, _Answer(row[_STATUS], bytes(row[_BODY]), headers)
 

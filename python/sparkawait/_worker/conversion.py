@@ -18,6 +18,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from sparkawait._plan.arrow_types import is_any_list
 from sparkawait._plan.ddl import is_variant
 from sparkawait._worker.leaf_values import (
     LEAVES,
@@ -223,7 +224,7 @@ def _map_conversion(data_type: pa.MapType) -> Conversion:
         return _entries(value.keys(), value.values(), identity)
 
     # Some versions of PyArrow do not take a dict for a map.
-    return _Dicts(one, parts, stored)
+    return Conversion({dict}, one, are_plain=_looks_at(parts), stored=stored)
 
 
 _TWICE = " with a key twice"
@@ -245,7 +246,7 @@ def _identity_of(data_type: Any) -> _Identity | None:
     if pa.types.is_struct(data_type):
         parts = [(field.name, _identity_of(field.type)) for field in data_type]
         return lambda value: tuple(_identity(value.get(name), part) for name, part in parts)
-    if any(matches(data_type) for matches, make in _RULES if make is _list_conversion):
+    if is_any_list(data_type):
         element = _identity_of(data_type.value_type)
         return lambda values: tuple(_identity(value, element) for value in values)
     return identity_of_leaf(data_type)
@@ -287,7 +288,7 @@ def _struct_conversion(data_type: pa.StructType) -> Conversion:
         for name, member, required in members:
             yield member, [value.get(name) for value in values if value is not None], required
 
-    return _Dicts(one, parts, None)
+    return Conversion({dict}, one, are_plain=_looks_at(parts))
 
 
 def _variant(value: Any) -> Any:
@@ -301,30 +302,13 @@ _Part = tuple[Conversion | None, list[Any], bool]
 """What converts the values of a part of many dicts, those values, and whether none may be null."""
 
 
-class _Dicts(Conversion):
-    """Looks at each part of all dicts at once; mostly there is nothing to do."""
+def _looks_at(
+    parts: Callable[[Sequence[Any]], Iterable[_Part]],
+) -> Callable[[Sequence[Any]], bool]:
+    """Returns what looks at each part of all dicts at once; mostly there is nothing to do."""
 
-    def __init__(
-        self,
-        one: Callable[[Any], Any],
-        parts: Callable[[Sequence[dict[Any, Any] | None]], Iterable[_Part]],
-        stored: Callable[[dict[Any, Any]], Any] | None,
-    ) -> None:
-        super().__init__({dict}, one)
-        self._parts = parts
-        self._stored = stored
-
-    def all(self, values: Iterable[Any]) -> Sequence[Any]:
-        values = values if isinstance(values, (list, tuple)) else list(values)
-        values = cast("Sequence[Any]", values)
-        if not self._plain.issuperset(map(type, values)) or not self._are_plain(values):
-            return [None if value is None else self.one(value) for value in values]
-        if self._stored is None:
-            return values
-        return [None if value is None else self._stored(value) for value in values]
-
-    def _are_plain(self, values: Sequence[Any]) -> bool:
-        for conversion, part, required in self._parts(values):
+    def are_plain(values: Sequence[Any]) -> bool:
+        for conversion, part, required in parts(values):
             if required and None in part:
                 return False
             try:
@@ -333,6 +317,8 @@ class _Dicts(Conversion):
             except TypeError:
                 return False
         return True
+
+    return are_plain
 
 
 def _part(
@@ -354,7 +340,5 @@ _RULES: Rules = [
     (is_variant, lambda _: Conversion(set(), _variant)),
     (pa.types.is_map, _map_conversion),
     (pa.types.is_struct, _struct_conversion),
-    (pa.types.is_list, _list_conversion),
-    (pa.types.is_large_list, _list_conversion),
-    (pa.types.is_fixed_size_list, _list_conversion),
+    (is_any_list, _list_conversion),
 ]

@@ -52,12 +52,23 @@ class Conversion:
     Args:
         plain: Types whose values need nothing done.
         one: Prepares a value of another type, or raises.
+        are_plain: Tells whether values of those types really need nothing done.
+        stored: Makes of each value that needs nothing done what PyArrow is given.
     """
 
-    def __init__(self, plain: set[type], one: Callable[[Any], Any]) -> None:
-        """Takes both parts of the rule."""
+    def __init__(
+        self,
+        plain: set[type],
+        one: Callable[[Any], Any],
+        *,
+        are_plain: Callable[[Sequence[Any]], bool] | None = None,
+        stored: Callable[[Any], Any] | None = None,
+    ) -> None:
+        """Takes the parts of the rule."""
         self._plain = plain | {_NONE}
         self.one = one
+        self._are_plain = are_plain
+        self._stored = stored
 
     def all(self, values: Iterable[Any]) -> Sequence[Any]:
         """Prepares many values.
@@ -67,9 +78,14 @@ class Conversion:
         """
         values = values if isinstance(values, (list, tuple)) else list(values)
         values = cast("Sequence[Any]", values)
-        if self._plain.issuperset(map(type, values)):
+        prepare = self._stored
+        if not self._plain.issuperset(map(type, values)) or (
+            self._are_plain is not None and not self._are_plain(values)
+        ):
+            prepare = self.one
+        if prepare is None:
             return values
-        return [None if value is None else self.one(value) for value in values]
+        return [None if value is None else prepare(value) for value in values]
 
 
 def refuse(value: object, what: str = "") -> NoReturn:
@@ -206,7 +222,7 @@ def _instant_conversion(data_type: pa.TimestampType) -> Conversion:
         # In the zone of this process, as in Spark's own functions.
         return _of_this_zone(value)
 
-    return _Moments(one, unit, is_aware=True)
+    return _moments(one, unit, is_aware=True)
 
 
 def _of_this_zone(value: datetime) -> datetime:
@@ -230,25 +246,16 @@ def _wall_clock_conversion(data_type: pa.TimestampType) -> Conversion:
         # What its clock shows, as in Spark's own functions.
         return None if value is None else value.replace(tzinfo=None)
 
-    return _Moments(one, unit, is_aware=False)
+    return _moments(one, unit, is_aware=False)
 
 
-class _Moments(Conversion):
+def _moments(one: Callable[[Any], Any], unit: str, *, is_aware: bool) -> Conversion:
     """The type of a `datetime` does not say whether it must be converted."""
 
-    def __init__(self, one: Callable[[Any], Any], unit: str, *, is_aware: bool) -> None:
-        super().__init__(set() if unit in _UNITS else {datetime}, one)
-        self._is_aware = is_aware
+    def are_plain(values: Sequence[Any]) -> bool:
+        return all(value is None or (value.tzinfo is not None) is is_aware for value in values)
 
-    def all(self, values: Iterable[Any]) -> Sequence[Any]:
-        values = values if isinstance(values, (list, tuple)) else list(values)
-        values = cast("Sequence[Any]", values)
-        is_aware = self._is_aware
-        if self._plain.issuperset(map(type, values)) and all(
-            value is None or (value.tzinfo is not None) is is_aware for value in values
-        ):
-            return values
-        return [None if value is None else self.one(value) for value in values]
+    return Conversion(set() if unit in _UNITS else {datetime}, one, are_plain=are_plain)
 
 
 def _duration_conversion(data_type: pa.DurationType) -> Conversion:

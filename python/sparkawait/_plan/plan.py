@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import pyarrow as pa
 
@@ -71,14 +71,7 @@ class FunctionGroup(NativeFunction):
         return f"[{', '.join(self.names)}]"
 
 
-class _AddsFields(Protocol):
-    """A plan, which has one of these: so it is not imported here."""
-
-    @property
-    def added_fields(self) -> list[pa.Field]: ...
-
-
-def joined(branches: Iterable[_AddsFields]) -> pa.Schema:
+def joined(branches: Iterable[Plan]) -> pa.Schema:
     """Returns the columns that several calls add to a row, those of one call after the other."""
     return pa.schema([field for branch in branches for field in branch.added_fields])
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from sparkawait._core import Row
 from sparkawait._plan.arrow_types import with_leaves
-from sparkawait._plan.checks import shown
+from sparkawait._plan.checks import refuse, shown
 from sparkawait._plan.ddl import (
     COLLATION,
     INTERVAL,
@@ -90,12 +90,10 @@ def to_schema(value: object, name: str = "schema") -> pa.Schema:
     """
     schema = _convert(value, name)
     if not schema.names:
-        msg = f"`{name}` must have at least one column"
-        raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID)
+        refuse(f"`{name}` must have at least one column", ErrorKind.SCHEMA_INVALID)
     twice = duplicate(schema.names)
     if twice is not None:
-        msg = f"`{name}` has column `{twice}` twice"
-        raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID)
+        refuse(f"`{name}` has column `{twice}` twice", ErrorKind.SCHEMA_INVALID)
     return schema
 
 

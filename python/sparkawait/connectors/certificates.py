@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from sparkawait._plan.checks import is_unicode
+from sparkawait._plan.checks import is_unicode, refuse
 from sparkawait._plan.option import Option, anything
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.secrets import LookUp, Secret, looked_up
@@ -71,14 +71,12 @@ class Certificates:
         for name in ("ca", "certificate", "private_key"):
             value: object = getattr(self, name)
             if value is not None and not _is_pem(value):
-                msg = (
+                refuse(
                     f"`{name}` must be the path of a PEM file, a PEM text or a secret, "
                     f"got a {type(value).__name__}"
                 )
-                raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
         if self.private_key is not None and self.certificate is None:
-            msg = "`private_key` needs `certificate`"
-            raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+            refuse("`private_key` needs `certificate`")
 
     def __bool__(self) -> bool:
         """Tells whether anything was given."""

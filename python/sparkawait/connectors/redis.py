@@ -30,7 +30,6 @@ from sparkawait.connectors.redis_function import (
     check_command,
     make,
 )
-from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.types import SchemaLike
 
 if TYPE_CHECKING:
@@ -63,8 +62,7 @@ def get(url: Url, key: str, schema: SchemaLike, **options: Unpack[RedisOptions])
     declared = declared_by(schema)
     result = declared.columns
     if len(result.names) != 1:
-        msg = f"`schema` of redis.get must have one column, got {result.names}; see redis.json"
-        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+        refuse(f"`schema` of redis.get must have one column, got {result.names}; see redis.json")
     return make("get", url, [("GET", "get"), (key, "key")], declared, shape="row", options=options)
 
 
@@ -105,8 +103,7 @@ def mget(
     elif not isinstance(keys, Sequence) or isinstance(keys, str | bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
         refuse(f"`keys` must be a mapping or a sequence of keys, got {shown(keys)}; see redis.get")
     if len(keys) != len(result.names):
-        msg = f"`keys` must have a key for each of {result.names}, got {len(keys)}"
-        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+        refuse(f"`keys` must have a key for each of {result.names}, got {len(keys)}")
     arguments = [("MGET", "mget"), *((key, "keys") for key in keys)]
     return make("mget", url, arguments, declared, shape="row", options=options)
 
@@ -150,8 +147,7 @@ def hash(  # noqa: A001 - Redis's own word for it
     names = mapping(fields, "fields", "names of fields by column")
     unknown = sorted(set(names) - set(result.names))
     if unknown:
-        msg = f"`fields` names columns {unknown}, which the schema does not have"
-        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+        refuse(f"`fields` names columns {unknown}, which the schema does not have")
     names = {**declared.aliases, **names}
     wanted = [text(names.get(name, name), "fields") for name in result.names]
     wanted = [name.replace("{", "{{").replace("}", "}}") for name in wanted]
@@ -161,15 +157,13 @@ def hash(  # noqa: A001 - Redis's own word for it
 
 def _check_map(fields: str, schema: pa.Schema) -> None:
     if fields != "all":
-        msg = f"`fields` must be 'all' or a mapping of columns to fields, got {shown(fields)}"
-        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+        refuse(f"`fields` must be 'all' or a mapping of columns to fields, got {shown(fields)}")
     types: list[Any] = list(schema.types)
     if len(types) != 1 or not pa.types.is_map(types[0]):
-        msg = (
+        refuse(
             "`schema` must have one column, a map such as `fields map<string,string>`, to take"
             f" fields='all', got {schema.names}"
         )
-        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
 
 
 @documented(REDIS_OPTIONS, RedisOptions)
@@ -254,8 +248,7 @@ def command(
         redis.command('ZSCORE', 'board', '{player}')
     """
     if not arguments:
-        msg = "redis.command needs a command, such as 'ZSCORE', 'board', '{player}'"
-        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+        refuse("redis.command needs a command, such as 'ZSCORE', 'board', '{player}'")
     for argument in arguments:
         if not isinstance(argument, str) or argument:  # pyright: ignore[reportUnnecessaryIsInstance]
             text(argument, "arguments", "text with columns in braces")
@@ -263,8 +256,7 @@ def command(
     the_writes(writes, "writes")
     check_command(arguments, writes=bool(writes))
     if writes and options.get("read_from") == "replica":
-        msg = "`read_from='replica'` cannot have `writes=True`: replicas take no writes"
-        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+        refuse("`read_from='replica'` cannot have `writes=True`: replicas take no writes")
     parts = [(argument, "arguments") for argument in arguments]
     shape = "rows" if explode else "row"
     made = make("command", url, parts, declared_by(schema), shape=shape, options=options)

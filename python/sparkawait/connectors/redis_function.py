@@ -16,7 +16,6 @@ from sparkawait._plan.option import Option, checked, one_of, optional, options_o
 from sparkawait._quantities import positive_duration
 from sparkawait.connectors.arguments import RedisOptions
 from sparkawait.connectors.certificates import CertificateOptions, Certificates, tls_words
-from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.native_function import HOW, Connector
 from sparkawait.secrets import LookUp, Secret, Sources, a_password, looked_up, reveal, sources_of
 
@@ -164,11 +163,9 @@ def check_command(arguments: Sequence[str], *, writes: bool) -> None:
     blocks = name in {"XREAD", "XREADGROUP"} and "BLOCK" in {it.upper() for it in arguments}
     if name in NEVER or blocks or "{" in name:
         why = "has a column in its name" if "{" in name else "blocks or changes the connection"
-        msg = f"redis.command cannot send `{name}`: it {why}, which all rows of a task share"
-        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+        refuse(f"redis.command cannot send `{name}`: it {why}, which all rows of a task share")
     if name not in READS and not writes:
-        msg = f"`{name}` is not known to only read; give writes=True to send it for every row"
-        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+        refuse(f"`{name}` is not known to only read; give writes=True to send it for every row")
 
 
 Url = str | Secret | Sequence[str | Secret]

@@ -142,11 +142,8 @@ def add_process(report: Report, place: str, told: Mapping[str, Any]) -> None:
         report.add(place, "open files", text, Status.WARNING)
     else:
         report.add(place, "open files", f"at most {files}" if files >= 0 else "not limited")
-    text, bound, status = (
-        f"{memory['machine']} MB in the machine",
-        memory["address_space"],
-        Status.OK,
-    )
+    text, bound = f"{memory['machine']} MB in the machine", memory["address_space"]
+    status = Status.OK
     if memory["container"] is not None:
         text += f", {memory['container']} MB for the container"
     if bound is not None:

@@ -167,14 +167,8 @@ def _platform_of_executors(spark: SparkSession) -> Platform:
                 " starts, to the path of a Python of the workers that has it"
             )
             raise ConfigurationError(msg, ErrorKind.MODULE_MISSING) from error
-    told = json.loads(row["told"])
-    return Platform(
-        told["system"],
-        told["machine"],
-        told["library"],
-        (told["version"][0], told["version"][1]),
-        (told["python"][0], told["python"][1]),
-    )
+    told = json.loads(row["told"]).items()
+    return Platform(**{name: tuple(it) if isinstance(it, list) else it for name, it in told})
 
 
 _NO_PYARROW = re.compile(r"No module named 'pyarrow'|PyArrow .{0,40}must be installed")

@@ -12,8 +12,6 @@ from sparkawait._plan.checks import MAX_BYTES, ObjectOf, flag, integer, refuse
 from sparkawait._quantities import Duration, Size, parse_duration, parse_size
 from sparkawait.exceptions import ErrorKind
 
-__all__ = ["Batch", "the_batch"]
-
 
 @dataclass(frozen=True)
 class Batch:

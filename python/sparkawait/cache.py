@@ -26,8 +26,6 @@ from sparkawait._quantities import (
 )
 from sparkawait.exceptions import ErrorKind
 
-__all__ = ["CACHE", "Cache"]
-
 
 @dataclass(frozen=True)
 class Cache:

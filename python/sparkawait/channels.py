@@ -14,8 +14,6 @@ from sparkawait._plan.checks import MAX_COUNT, ObjectOf, integer, refuse
 from sparkawait._plan.option import Option
 from sparkawait.exceptions import ErrorKind
 
-__all__ = ["CHANNELS", "Channels", "Credits"]
-
 COUNT = 10
 """Channels that are expected when nothing is said: Flink's 2, 8 and 10 buffers for 100 calls."""
 MIN_BACKLOG = 10_000

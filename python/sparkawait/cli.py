@@ -16,8 +16,6 @@ from sparkawait._doctor import program as doctor
 # The folder examples/flights, which is linked into the package and so comes with the wheel.
 from sparkawait._flights import settings as demo
 
-__all__ = ["main", "parse"]
-
 _INTERRUPTED = 130
 
 

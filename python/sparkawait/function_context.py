@@ -13,8 +13,6 @@ from typing import Any, TypeVar, overload
 
 from sparkawait._core import Row
 
-__all__ = ["FunctionContext"]
-
 _T = TypeVar("_T")
 
 

@@ -17,8 +17,6 @@ from sparkawait.wait_options import OPTIONS, FunctionArguments, WaitOptions
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["FunctionWithOptions", "OfColumns", "TakesOptions"]
-
 _OF_SPARK = frozenset({"asNondeterministic", "deterministic", "evalType", "func", "returnType"})
 """What ``spark.udf.register`` looks for in a function of columns."""
 

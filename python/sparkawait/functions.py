@@ -25,15 +25,6 @@ from sparkawait.function_with_options import FunctionWithOptions, TakesOptions
 from sparkawait.native_function import NativeFunction
 from sparkawait.types import SchemaLike, is_function, to_schema
 
-__all__ = [
-    "AsyncFunction",
-    "AsyncFunctionLike",
-    "AsyncFunctionsLike",
-    "Row",
-    "async_function",
-    "blocking",
-]
-
 Results: TypeAlias = "Any"
 """What a function returns for a row: one row or a list of 0..n rows.
 

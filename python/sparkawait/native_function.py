@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from sparkawait._plan.models import Model
     from sparkawait.batch import Batch
 
-__all__ = ["HOW", "Connector", "NativeFunction"]
-
 
 class NativeFunction(OfColumns, TakesOptions):
     """Base of functions that the extension module carries out, without Python code per row.

@@ -23,18 +23,6 @@ from typing import Any
 from sparkawait._plan.checks import is_unicode, refuse, text
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
-__all__ = [
-    "LookUp",
-    "Secret",
-    "Sources",
-    "a_password",
-    "left_out",
-    "looked_up",
-    "reveal",
-    "secret",
-    "sources_of",
-]
-
 DIRECTORY_VARIABLE = "SPARKAWAIT_SECRETS_DIR"
 """Environment variable that names the directory with a file for each secret."""
 

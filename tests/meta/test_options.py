@@ -8,9 +8,10 @@ from typing import get_type_hints
 import pytest
 
 import sparkawait as sa
-from sparkawait.connectors.http_options import HTTP_OPTIONS, HttpOptions
+from sparkawait.connectors.arguments import HttpOptions, RedisOptions
+from sparkawait.connectors.http_options import HTTP_OPTIONS
 from sparkawait.connectors.postgres import POSTGRES_OPTIONS, PostgresOptions
-from sparkawait.connectors.redis_function import REDIS_OPTIONS, RedisOptions
+from sparkawait.connectors.redis_function import REDIS_OPTIONS
 from sparkawait.wait_options import (
     COLUMN_OPTIONS,
     OPTIONS,

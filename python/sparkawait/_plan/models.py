@@ -26,8 +26,6 @@ from sparkawait._plan.return_types import RowClass, names_columns
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.types import SchemaLike, to_schema
 
-__all__ = ["Declared", "Model", "declared_by"]
-
 _OF_NOTES = ("pydantic", "annotated_types")
 """Packages whose notes in ``Annotated`` are rules."""
 

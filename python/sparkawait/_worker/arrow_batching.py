@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from sparkawait._core import Row, RowGroup
     from sparkawait._plan.plan import Plan
 
-__all__ = ["ArrowRunner"]
-
 
 class ArrowRunner(BatchRunner):
     """Collects groups of rows and calls `async_invoke_batch` with record batches of them."""

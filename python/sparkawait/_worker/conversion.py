@@ -30,9 +30,6 @@ from sparkawait._worker.leaf_values import (
 )
 from sparkawait.exceptions import ErrorKind, ResultError
 
-__all__ = ["Conversion", "Misfit", "conversion_to", "fields_of", "rows_of"]
-
-
 # -- the forms in which a function may return rows, read as mappings by column name.
 #
 # Classes of other packages are known by what they have, so that none of these is imported.

@@ -23,8 +23,6 @@ from sparkawait._worker.runner import Parts, Runner
 if TYPE_CHECKING:
     from sparkawait._core import Row
 
-__all__ = ["CoroutineRunner"]
-
 ROWS_PER_TURN = 256
 """Rows that a worker finishes before it gives the loop a turn. Fewer cost throughput, more make
 finished rows wait."""

@@ -24,8 +24,6 @@ from sparkawait._worker.shared_clients import SharedClients
 from sparkawait._worker.watchdog import Watchdog
 from sparkawait.exceptions import ErrorKind, OperatorStateError
 
-__all__ = ["EventLoopThread", "check_may_wait", "event_loop_thread"]
-
 _T = TypeVar("_T")
 _logger = logging.getLogger("sparkawait")
 _STOP_SECONDS = 1.0

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from sparkawait._worker.runner import Runner
     from sparkawait.functions import AsyncFunction
 
-__all__ = ["Functions", "LifeCycle", "runner_class"]
-
 _logger = logging.getLogger("sparkawait")
 SLOW_SECONDS = 60.0
 """An `open` that takes longer is logged, once."""

@@ -27,8 +27,6 @@ from sparkawait.exceptions import ErrorKind, ResultError
 from sparkawait.function_context import FunctionContext
 from sparkawait.native_function import NativeFunction
 
-__all__ = ["checks_of"]
-
 Check = Callable[[pa.RecordBatch], pa.RecordBatch]
 _MOST_SHOWN = 3
 

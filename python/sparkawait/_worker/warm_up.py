@@ -16,8 +16,6 @@ from sparkawait._plan.function_checks import identity_of
 from sparkawait._plan.plan import Plan
 from sparkawait.functions import AsyncFunction, DeclaredFunction
 
-__all__ = ["is_known", "remember", "result_bytes"]
-
 MOST_FUNCTIONS = 1_000
 """Functions that are remembered; a process that has more starts with few calls again."""
 

@@ -21,9 +21,6 @@ from types import CodeType, FrameType
 from sparkawait._worker import address_space
 from sparkawait.exceptions import AsyncFunctionError, ErrorKind, add_note
 
-__all__ = ["BLOCKED_SECONDS", "Blocking", "Watch", "Watchdog", "blocking_of"]
-
-
 # -- what the thread of an event loop is doing, told by its stack. Any thread may look
 
 _MACHINERY = {"asyncio", "concurrent", "selectors", "sparkawait", "threading", "uvloop"}

@@ -13,8 +13,6 @@ from sparkawait._plan.option import Option, anything
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.secrets import LookUp, Secret, looked_up
 
-__all__ = ["CertificateOptions", "Certificates", "Pem", "tls_words"]
-
 Pem = str | Path | Secret
 """The path of a PEM file on every executor, a PEM text, or a secret that holds one."""
 

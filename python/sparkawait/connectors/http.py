@@ -38,10 +38,11 @@ from typing import TYPE_CHECKING
 from sparkawait._plan.checks import refuse, shown
 from sparkawait._plan.models import declared_by
 from sparkawait._plan.option import documented
+from sparkawait.connectors.arguments import HttpOptions
 from sparkawait.connectors.http_auth import aws_sigv4, basic, bearer, oauth2
 from sparkawait.connectors.http_body import each, file, items, lines, literal
 from sparkawait.connectors.http_client import Client
-from sparkawait.connectors.http_options import HTTP_OPTIONS, HttpOptions
+from sparkawait.connectors.http_options import HTTP_OPTIONS
 from sparkawait.connectors.http_preview import preview
 from sparkawait.connectors.http_request import HttpFunction, check_options
 from sparkawait.secrets import Secret

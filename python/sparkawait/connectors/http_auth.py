@@ -17,8 +17,6 @@ from typing import Any, Literal
 from sparkawait._plan.checks import choice, mapping, refuse, shown, text
 from sparkawait.secrets import LookUp, Secret, Sources, a_password, looked_up, reveal, secret
 
-__all__ = ["Auth", "aws_sigv4", "basic", "bearer", "oauth2", "the_auth"]
-
 _KEYS = ("AccessKeyId", "SecretAccessKey", "SessionToken")
 """What programs for ``credential_process`` call the keys of AWS."""
 

@@ -10,7 +10,6 @@ from typing import Literal, cast
 from sparkawait._plan.checks import integer, mapping, refuse, shown, text
 from sparkawait._plan.option import Option, anything, one_of, optional, options_of
 from sparkawait.batch import the_batch
-from sparkawait.connectors.arguments import HttpOptions
 from sparkawait.connectors.certificates import tls_words
 from sparkawait.connectors.http_auth import the_auth
 from sparkawait.connectors.http_body import (
@@ -22,8 +21,6 @@ from sparkawait.connectors.http_body import (
 )
 from sparkawait.connectors.http_client import MAX_CONNECTIONS, Client, check_hosts, the_client
 from sparkawait.native_function import HOW
-
-__all__ = ["HTTP_HINTS", "HTTP_OPTIONS", "HttpOptions", "require"]
 
 _STATUSES = range(100, 1000)
 

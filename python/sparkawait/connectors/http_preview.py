@@ -30,9 +30,6 @@ from sparkawait.connectors.http_request import Checked, HttpFunction
 from sparkawait.exceptions import ErrorKind
 from sparkawait.function_with_options import FunctionWithOptions
 
-__all__ = ["absent", "preview"]
-
-
 # -- whether a document has something at a path, and what there is on the way. Pure functions
 
 _STEP = re.compile(

@@ -22,10 +22,10 @@ import pyarrow as pa
 from sparkawait._plan.checks import choice, flag, mapping, refuse, shown, text, the_writes
 from sparkawait._plan.models import declared_by
 from sparkawait._plan.option import documented
+from sparkawait.connectors.arguments import RedisOptions
 from sparkawait.connectors.redis_function import (
     REDIS_OPTIONS,
     RedisFunction,
-    RedisOptions,
     Url,
     check_command,
     make,

@@ -17,8 +17,6 @@ from sparkawait.exceptions import ErrorKind
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["split"]
-
 _MODES = ("errorifexists", "overwrite", "append")
 
 

@@ -14,8 +14,6 @@ from typing import Any
 from sparkawait._plan.callables import describe, is_async
 from sparkawait.functions import AsyncFunction, Row
 
-__all__ = ["ValuesFunction", "with_fallback"]
-
 
 class ValuesFunction(AsyncFunction):
     """Takes a row apart into arguments.

@@ -23,8 +23,6 @@ from sparkawait.retry import RETRY, AsyncRetryStrategy, RetryAfter
 if TYPE_CHECKING:
     from sparkawait._core import HarnessSnapshot
 
-__all__ = ["Invocation", "OperatorTestHarness"]
-
 
 def _check_callable(**given: object) -> None:
     for name, value in given.items():

@@ -17,8 +17,6 @@ from sparkawait._plan.checks import integer, mapping, number, refuse, text
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.testing.latency import LatencyLike, to_latency
 
-__all__ = ["LookupServer"]
-
 _MAX_PORT = 65_535
 _SEED_MASK = 2**64 - 1
 

@@ -11,7 +11,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from sparkawait._plan.checks import refuse
-from sparkawait.exceptions import ErrorKind
 from sparkawait.wait_options import OPTIONS, FunctionArguments, WaitOptions
 
 if TYPE_CHECKING:
@@ -95,10 +94,7 @@ class FunctionWithOptions(OfColumns):
         options = WaitOptions(**given)
         for name in options.given:
             if not OPTIONS[name].of_function:
-                refuse(
-                    f"`{name}` is not an option of one function; give it to the wait function",
-                    ErrorKind.OPTION_INVALID,
-                )
+                refuse(f"`{name}` is not an option of one function; give it to the wait function")
         return FunctionWithOptions(function, options)
 
     @property

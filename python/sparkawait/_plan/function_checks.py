@@ -104,10 +104,7 @@ def declared_schema(function: AsyncFunction | NativeFunction, schema: object) ->
     """
     if isinstance(function, NativeFunction):
         if schema is not None:
-            refuse(
-                "`schema` cannot be given for a native function, which has its own",
-                ErrorKind.OPTION_INVALID,
-            )
+            refuse("`schema` cannot be given for a native function, which has its own")
         return function.result_schema
     declared = function.schema if schema is None else schema
     if declared is not None:

@@ -79,11 +79,10 @@ class Shards:
         """
         text = str(spark.conf.get(_PARTITIONS) or "")
         if not text.isdecimal() or int(text) == 0:
-            msg = (
+            refuse(
                 f"`carry_over` runs a task for each partition of a shuffle, and {_PARTITIONS} is"
                 f" {text!r}; set it to the number of cores before the first start of the query"
             )
-            refuse(msg, ErrorKind.OPTION_INVALID)
         said = int(text)
         cores = said if is_connect(spark) else spark.sparkContext.defaultParallelism
         if said > _CORES_FACTOR * cores:

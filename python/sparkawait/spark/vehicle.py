@@ -53,14 +53,13 @@ def check_only(df: DataFrame, plan: Plan, carry_over: CarryOver) -> None:
     if carry_over.vehicle == "transform_with_state":
         return
     for name in functions_with_state(df):
-        msg = (
+        refuse(
             f"`carry_over` of `{plan.function_name}` comes behind `{name}`, and Spark admits one"
             " applyInPandasWithState in a query, which `carry_over` uses, too. Give the second"
             " of two calls chain=True, on what the first one returned, so that they share it; or"
             f" {way_to_a_second(df.sparkSession)}leave `carry_over` out; state of your own goes"
             " into transformWithState, or another query"
         )
-        refuse(msg, ErrorKind.OPTION_INVALID)
 
 
 def functions_with_state(df: DataFrame) -> list[str]:
@@ -88,11 +87,10 @@ def observed_as(df: DataFrame, function_name: str, name: str | None) -> str:
         return numbered(own, taken)
     own = f"{OBSERVED}_{name}"
     if own in taken:
-        msg = (
+        refuse(
             f"`name` of CarryOver is {name!r}, as that of a call before `{function_name}`, and the"
             " progress of a query has one of a name; give it another"
         )
-        refuse(msg, ErrorKind.OPTION_INVALID)
     return own
 
 
@@ -172,20 +170,18 @@ def check_vehicle(spark: SparkSession, vehicle: Vehicle | None) -> None:
     what = '`vehicle="transform_with_state"`'
     found = _too_old(spark)
     if found is not None:
-        msg = (
+        refuse(
             f"{what} needs Spark 4.0, over Spark Connect 4.1 on both sides; {found}. Leave"
             " `vehicle` out: a query then has one call with `carry_over`, or one chain of calls,"
             " and no applyInPandasWithState of its own"
         )
-        refuse(msg, ErrorKind.OPTION_INVALID)
     store = str(spark.conf.get(_STORE))
     if _WORD not in store:
-        msg = (
+        refuse(
             f"{what} keeps rows in RocksDB, and {_STORE} is {store}; set it before the first start"
             f' of the query, since its checkpoint keeps the store: spark.conf.set("{_STORE}",'
             f' "{_ROCKS}")'
         )
-        refuse(msg, ErrorKind.OPTION_INVALID)
     # The Python of a server says so itself, when it runs the query.
     problem = None if is_connect(spark) else _problem_of_protobuf()
     if problem is not None:

@@ -143,8 +143,7 @@ def _check(df: DataFrame, schema: StructType, names: Sequence[str]) -> None:
         if found in ("interval", "variant", "void") or "map<" in found:
             refuse(
                 f"`key` names column `{name}`, which has type {found}, and cannot be compared or"
-                " kept in Parquet; cast it to a string",
-                ErrorKind.OPTION_INVALID,
+                " kept in Parquet; cast it to a string"
             )
 
 

@@ -9,7 +9,7 @@ Made and checked on the driver, pickled, started in the executors.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import pyarrow as pa
 
@@ -17,14 +17,12 @@ from sparkawait import _core
 from sparkawait._plan.arrow_types import fields_within
 from sparkawait._plan.checks import refuse
 from sparkawait._plan.ddl import is_variant
+from sparkawait._plan.models import Model
 from sparkawait._plan.option import Option, one_of
+from sparkawait.batch import Batch
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.function_with_options import OfColumns, TakesOptions
 from sparkawait.secrets import LookUp, Sources, left_out, looked_up
-
-if TYPE_CHECKING:
-    from sparkawait._plan.models import Model
-    from sparkawait.batch import Batch
 
 
 class NativeFunction(OfColumns, TakesOptions):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sparkawait._plan.callables import is_async
 from sparkawait._plan.checks import MAX_COUNT, refuse
@@ -14,11 +14,9 @@ from sparkawait._quantities import Bytes
 from sparkawait.batch import Batch, the_batch
 from sparkawait.exceptions import ErrorKind
 from sparkawait.functions import AsyncFunction
+from sparkawait.native_function import NativeFunction
 from sparkawait.rate_limit import Terms
 from sparkawait.wait_options import WaitOptions
-
-if TYPE_CHECKING:
-    from sparkawait.native_function import NativeFunction
 
 __all__ = [
     "asked_calls",

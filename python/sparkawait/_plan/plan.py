@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import pyarrow as pa
 
+from sparkawait._core import Native, ResultColumns
 from sparkawait._plan.arrow_types import nullable
 from sparkawait._plan.capacity import batch_of, policy_arguments, threads_of
 from sparkawait._plan.checks import (
@@ -42,7 +43,6 @@ from sparkawait.wait_options import OPTIONS, WaitOptions
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from sparkawait._core import Native, ResultColumns
 
 __all__ = ["SLOT", "FunctionGroup", "Mode", "Plan", "joined", "numbered", "without"]
 
@@ -208,8 +208,6 @@ class Plan:
 
     def result_columns(self) -> ResultColumns | None:
         """Returns what reads plain results faster than the builder, if their types are plain."""
-        from sparkawait._core import ResultColumns
-
         return ResultColumns.of(self.result_schema, self.required)
 
     @property

@@ -12,18 +12,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import Any, NoReturn, cast
 
 import pyarrow as pa
 
+from sparkawait._core import Row, RowGroup
+from sparkawait._plan.plan import Plan
 from sparkawait._worker.batch_lines import Line
 from sparkawait._worker.batching import BatchRunner, Call, may_be_of_rows
 from sparkawait._worker.runner import Parts
 from sparkawait.exceptions import ErrorKind, ResultError
-
-if TYPE_CHECKING:
-    from sparkawait._core import Row, RowGroup
-    from sparkawait._plan.plan import Plan
 
 
 class ArrowRunner(BatchRunner):

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from sparkawait._core import Row
-
+from sparkawait._core import Debloater, Row
 
 _CELL_BYTES = 8
 """Counted for a cell without a length, such as a number."""
@@ -124,8 +122,6 @@ class CallSize:
         self.rows = max_rows
         self._debloater = None
         if target is not None:
-            from sparkawait._core import Debloater
-
             self._debloater = Debloater(max_rows, target)
         self._answered = 0
         self._since: float | None = None

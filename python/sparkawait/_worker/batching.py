@@ -9,18 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol, cast
 
+from sparkawait._core import Row
+from sparkawait._plan.plan import Plan
 from sparkawait._worker.batch_lines import CallSize, Line, Timers
 from sparkawait._worker.retry_after import announced_delay
 from sparkawait._worker.runner import Parts, Runner
+from sparkawait.batch import Batch
 from sparkawait.exceptions import AsyncFunctionError, AsyncIOError, ErrorKind, ResultError
 from sparkawait.retry import RetryAfter
-
-if TYPE_CHECKING:
-    from sparkawait._core import Row
-    from sparkawait._plan.plan import Plan
-    from sparkawait.batch import Batch
 
 __all__ = ["BatchRunner", "may_be_of_rows"]
 

@@ -23,13 +23,11 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import Context, copy_context
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from sparkawait._worker.daemon_threads import DaemonThreads
 from sparkawait.exceptions import AsyncFunctionError, AsyncIOError, ErrorKind
-
-if TYPE_CHECKING:
-    from sparkawait._worker.daemon_threads import DaemonThreads
-    from sparkawait.function_context import FunctionContext
+from sparkawait.function_context import FunctionContext
 
 _logger = logging.getLogger("sparkawait")
 RETURN_SECONDS = 1.0

@@ -16,12 +16,9 @@ from contextvars import copy_context
 from math import ceil
 from time import monotonic
 from types import coroutine
-from typing import TYPE_CHECKING
 
+from sparkawait._core import Row
 from sparkawait._worker.runner import Parts, Runner
-
-if TYPE_CHECKING:
-    from sparkawait._core import Row
 
 ROWS_PER_TURN = 256
 """Rows that a worker finishes before it gives the loop a turn. Fewer cost throughput, more make

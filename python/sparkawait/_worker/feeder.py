@@ -12,17 +12,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pyarrow as pa
 
+from sparkawait._core import Task
 from sparkawait._plan.arrow_types import with_leaves
 from sparkawait._worker import address_space
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-
-if TYPE_CHECKING:
-    from sparkawait._core import Task
-
 
 # -- columns as Spark sends them that the operator does not take so: they are mended on their way.
 #

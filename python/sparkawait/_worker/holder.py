@@ -21,19 +21,15 @@ import logging
 import os
 import threading
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
+from sparkawait._core import Carried, DetachedTask, PartEnd, listen_for_steps
+from sparkawait._plan.chain import Chain
 from sparkawait._worker import address_space
 from sparkawait._worker.address_space import collecting_less_often
 from sparkawait._worker.life_cycle import Functions
 from sparkawait.exceptions import AsyncIOError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from sparkawait._core import Carried, PartEnd
-    from sparkawait._plan.chain import Chain
-
 
 _logger = logging.getLogger("sparkawait")
 _LOOK_SECONDS = 1.0
@@ -69,8 +65,6 @@ class HeldTask:
         gap: float = 0.0,
     ) -> None:
         """Opens the functions and starts the task."""
-        from sparkawait._core import DetachedTask
-
         self.name = chain.name
         self._carried = 0
         timeouts = [plan.options.timeout or 0.0 for plan in chain.plans]
@@ -167,8 +161,6 @@ class _Holder:
     @property
     def address(self) -> tuple[str, bytes]:
         """Where other processes find the tasks, and what they have to say there."""
-        from sparkawait._core import listen_for_steps
-
         with self._lock:
             if self._address is None:
                 try:

@@ -11,27 +11,24 @@ import logging
 from concurrent import futures
 from concurrent.futures import Future
 from time import monotonic
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
+from sparkawait._core import DetachedTask, Task
+from sparkawait._plan.chain import Chain
+from sparkawait._plan.plan import Plan
 from sparkawait._quantities import optional_duration
 from sparkawait._worker.arrow_batching import ArrowRunner
 from sparkawait._worker.batching import BatchRunner
 from sparkawait._worker.blocking_calls import RETURN_SECONDS, BlockingCalls
 from sparkawait._worker.coroutines import CoroutineRunner
 from sparkawait._worker.event_loop import event_loop_thread
-from sparkawait._worker.runner import CANCEL_SECONDS, Parts, PhaseExpiredError
+from sparkawait._worker.runner import CANCEL_SECONDS, Parts, PhaseExpiredError, Runner
 from sparkawait._worker.shared_clients import Borrower
 from sparkawait._worker.watchdog import BLOCKED_SECONDS, WAY_OUT, Watch
 from sparkawait.exceptions import AsyncFunctionError, ErrorKind
 from sparkawait.function_context import FunctionContext
+from sparkawait.functions import AsyncFunction
 from sparkawait.native_function import NativeFunction
-
-if TYPE_CHECKING:
-    from sparkawait._core import DetachedTask, Task
-    from sparkawait._plan.chain import Chain
-    from sparkawait._plan.plan import Plan
-    from sparkawait._worker.runner import Runner
-    from sparkawait.functions import AsyncFunction
 
 _logger = logging.getLogger("sparkawait")
 SLOW_SECONDS = 60.0

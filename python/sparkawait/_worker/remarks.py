@@ -13,17 +13,14 @@ import math
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NoReturn, cast
+from typing import NoReturn, cast
 
+from sparkawait._core import Log, Port
 from sparkawait._plan.checks import shown
 from sparkawait._worker.retry_after import plain_headers
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import Row
-
-if TYPE_CHECKING:
-    from sparkawait._core import Log, Port
-    from sparkawait.rate_limit import RateLimit
-
+from sparkawait.rate_limit import RateLimit
 
 # -- where the lines of the logger ``sparkawait`` go, and how those of Rust come to it.
 #
@@ -48,8 +45,6 @@ class RustLines:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         """Waits for lines; to be called before `loop` runs, or on its thread."""
-        from sparkawait._core import Log
-
         self._log: Log = Log(_logger.getEffectiveLevel())
         loop.add_reader(self._log.fileno(), self.deliver)
 

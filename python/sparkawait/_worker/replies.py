@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import Context
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
+
+from sparkawait._core import Port, Row, RowGroup
+from sparkawait._plan.plan import Plan
 from sparkawait._worker.remarks import Remarks
 from sparkawait._worker.retry_after import announced_pause
 from sparkawait.exceptions import AsyncIOError, ErrorKind, ResultError
 from sparkawait.retry import RetryAfter
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from sparkawait._core import Port, Row, RowGroup
-    from sparkawait._plan.plan import Plan
-
 
 # -- what exceptions say of the channel of their row. Pure functions, for any thread
 

@@ -15,17 +15,14 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextvars import copy_context
 from dataclasses import dataclass
 from types import CodeType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
-from sparkawait._worker.blocking_calls import RETURN_SECONDS
+from sparkawait._core import Port, Row
+from sparkawait._plan.plan import Plan
+from sparkawait._worker.blocking_calls import RETURN_SECONDS, BlockingCalls
 from sparkawait._worker.replies import Replies
-
-if TYPE_CHECKING:
-    from sparkawait._core import Port, Row
-    from sparkawait._plan.plan import Plan
-    from sparkawait._worker.blocking_calls import BlockingCalls
-    from sparkawait.function_context import FunctionContext
-    from sparkawait.functions import AsyncFunction
+from sparkawait.function_context import FunctionContext
+from sparkawait.functions import AsyncFunction
 
 __all__ = ["PhaseExpiredError", "Runner", "within"]
 

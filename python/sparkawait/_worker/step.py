@@ -19,20 +19,17 @@ import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from sparkawait._core import Carried, PartEnd, RemoteTask, find_posted
 from sparkawait._emission import CarryOver
+from sparkawait._plan.chain import Chain
 from sparkawait._worker import address_space
 from sparkawait._worker.holder import HeldTask, holder
 from sparkawait._worker.metrics import TaskMetrics
 from sparkawait.exceptions import ErrorKind, SnapshotError
-
-if TYPE_CHECKING:
-    from sparkawait._core import Carried, PartEnd
-    from sparkawait._plan.chain import Chain
-
 
 Columns: TypeAlias = tuple[tuple[str, str], ...]
 """Names and types of columns."""
@@ -138,8 +135,6 @@ def run_step(
     Raises:
         AsyncIOError: If a row fails the task, or the state cannot be read.
     """
-    from sparkawait._core import Carried
-
     carried = None if before is None else Carried.decode(before)
     if carried is not None:
         _check_shard(shard, carried)
@@ -255,8 +250,6 @@ class _Place:
 
 
 def _posted(step: str, schema: bytes) -> _Place | None:
-    from sparkawait._core import find_posted
-
     found = find_posted(step)
     if found is None:
         return None
@@ -268,8 +261,6 @@ def _adopted(
     carried: Carried | _Place, shard: Shard, carry_over: CarryOver, rows: _Rows
 ) -> PartEnd | None:
     """Returns what the rows come to in the task that is still there, in whichever process."""
-    from sparkawait._core import RemoteTask
-
     held = holder().begin(carried.task, shard.owner, carried.part)
     address, token = holder().address
     is_here = not carried.address or (carried.address, carried.token) == (address, token)
@@ -347,8 +338,6 @@ def _emptied(shard: Shard, carried: Carried) -> StepEnd:
 
 def _state(shard: Shard, place: Carried | _Place, **told: Any) -> bytes:
     """Returns what Spark keeps of a shard whose task is, or was, at a place."""
-    from sparkawait._core import Carried
-
     told |= {"written_at": time.time_ns() // 1000, "shard": shard.key, "shards": shard.count}
     told |= {"task": place.task, "token": place.token, "schema": place.schema}
     return Carried(**told).encode()

@@ -16,7 +16,7 @@ from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -24,11 +24,8 @@ import pyarrow.compute as pc
 
 from sparkawait._plan.ddl import is_variant, parse_element
 from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.spark.columns import ColumnTask
 from sparkawait.spark.schemas import with_zone
-
-if TYPE_CHECKING:
-    from sparkawait.spark.columns import ColumnTask
-
 
 # -- types as Spark's ``typeof`` writes them, as Arrow types
 #

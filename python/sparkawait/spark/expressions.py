@@ -9,13 +9,15 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from pyspark.sql.types import DataType, NullType, NumericType, StringType, StructType
 
 from sparkawait._emission import WatermarkStrategy
+from sparkawait._plan.chain import Chain
 from sparkawait._plan.checks import refuse
 from sparkawait._plan.plan import Plan
 from sparkawait._quantities import ColumnExpression, is_expression
@@ -25,12 +27,6 @@ from sparkawait.function_with_options import FunctionWithOptions
 from sparkawait.rate_limit import RateLimit
 from sparkawait.spark.schemas import types_within
 from sparkawait.wait_options import WaitOptions
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-    from sparkawait._plan.chain import Chain
-
 
 _CACHE, _CHANNELS = ErrorKind.CACHE_INVALID, ErrorKind.CHANNELS_INVALID
 _WATERMARK = ErrorKind.WATERMARK_INVALID

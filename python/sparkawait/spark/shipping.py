@@ -26,9 +26,10 @@ import tempfile
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.utils import require_minimum_pandas_version, require_minimum_pyarrow_version
 
 import sparkawait
@@ -37,10 +38,6 @@ from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.spark.metrics import is_connect
 from sparkawait.spark.shipment import folder_name, probe_by_value
 from sparkawait.spark.wheel import Platform, Wheel
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 
 _logger = logging.getLogger("sparkawait")
 _shipped: WeakKeyDictionary[Any, str] = WeakKeyDictionary()

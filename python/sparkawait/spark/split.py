@@ -7,15 +7,13 @@ To be called on the driver, from any thread.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
 from sparkawait._plan.checks import choice, refuse, text
 from sparkawait.exceptions import ErrorKind
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 _MODES = ("errorifexists", "overwrite", "append")
 

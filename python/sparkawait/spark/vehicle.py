@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyspark
 from pyspark import cloudpickle
+from pyspark.sql import DataFrame, GroupedData, SparkSession
 from pyspark.sql.types import StructType
 
-from sparkawait._emission import CarryOver
+from sparkawait._emission import CarryOver, Vehicle
 from sparkawait._plan.checks import refuse
 from sparkawait._plan.plan import Plan, numbered
 from sparkawait.exceptions import ErrorKind
@@ -25,10 +26,8 @@ from sparkawait.spark.step import STATE_TYPES, STATE_VERSION, STEP_TYPES, Step
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pyspark.sql import DataFrame, GroupedData, SparkSession
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
-    from sparkawait._emission import Vehicle
 
 # -- what a query keeps state for and observes, as its plan says on the driver
 #

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 from sparkawait import _core
+from sparkawait._core import HarnessSnapshot
 from sparkawait._plan.checks import choice, integer, refuse, shown
 from sparkawait._quantities import optional_duration
 from sparkawait.exceptions import (
@@ -19,9 +20,6 @@ from sparkawait.exceptions import (
     ResultError,
 )
 from sparkawait.retry import RETRY, AsyncRetryStrategy, RetryAfter
-
-if TYPE_CHECKING:
-    from sparkawait._core import HarnessSnapshot
 
 
 def _check_callable(**given: object) -> None:

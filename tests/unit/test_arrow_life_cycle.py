@@ -139,7 +139,7 @@ def test_an_output_that_is_abandoned_on_the_loops_thread_does_not_dead_lock():
     async def drop():
         holder.clear()
 
-    event_loop_thread().run(drop())
+    event_loop_thread().submit(drop()).result()
     assert closed.wait(5)
 
 

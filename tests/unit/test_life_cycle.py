@@ -255,7 +255,7 @@ def test_an_output_that_was_started_elsewhere_is_refused_on_the_loop():
         return next(output)
 
     with pytest.raises(OperatorStateError):
-        event_loop_thread().run(take())
+        event_loop_thread().submit(take()).result()
 
 
 def test_a_wait_function_in_a_thread_of_a_call_works():

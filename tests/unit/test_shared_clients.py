@@ -102,7 +102,7 @@ def none_before():
     """Ends what tests before left behind."""
     yield
     thread = event_loop_thread()
-    thread.run(thread.clients.close())
+    thread.submit(thread.clients.close()).result()
 
 
 @pytest.mark.parametrize("is_async", [False, True])

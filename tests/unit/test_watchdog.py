@@ -59,8 +59,8 @@ def test_a_blocking_function_is_reported_by_name_and_place_and_only_once(thread,
     watched = watch()
     watchdog.watch(watched)
 
-    thread.run(call("slow_function", slow))
-    thread.run(call("slow_function", slow))
+    thread.submit(call("slow_function", slow)).result()
+    thread.submit(call("slow_function", slow)).result()
     watchdog.unwatch(watched)
 
     assert len(warned.messages) == 1
@@ -80,7 +80,7 @@ def test_a_background_task_that_blocks_is_reported(thread, warned):
     watchdog = Watchdog(thread.loop, thread.thread, seconds=0.01)
     watched = watch()
     watchdog.watch(watched)
-    thread.run(call("function", starts_one))
+    thread.submit(call("function", starts_one)).result()
     watchdog.unwatch(watched)
 
     line = background.__code__.co_firstlineno + 1
@@ -100,7 +100,7 @@ def test_a_task_is_failed_after_its_time_with_what_blocks_it(thread):
     watchdog = Watchdog(thread.loop, thread.thread, seconds=100)
     watched = watch(0.01, fail)
     watchdog.watch(watched)
-    thread.run(call("slow_function", slow))
+    thread.submit(call("slow_function", slow)).result()
     watchdog.unwatch(watched)
 
     [error] = errors
@@ -118,9 +118,9 @@ def test_each_function_is_reported(thread, warned):
     watchdog = Watchdog(thread.loop, thread.thread, seconds=0.01)
     watched = watch()
     watchdog.watch(watched)
-    thread.run(call("one", slow))
+    thread.submit(call("one", slow)).result()
     warned.clear()
-    thread.run(call("two", slow))
+    thread.submit(call("two", slow)).result()
     watchdog.unwatch(watched)
     assert len(warned.messages) == 2
 

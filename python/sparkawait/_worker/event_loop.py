@@ -78,18 +78,6 @@ class EventLoopThread:
         """
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
-    def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
-        """Does what `submit` does and waits for the result; cancelled when the wait is broken off.
-
-        Must not be called on the loop's thread.
-        """
-        future = self.submit(coroutine)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
     def is_current(self) -> bool:
         """Tells whether the caller runs on the loop's thread, where waiting would dead-lock."""
         return threading.current_thread() is self.thread

@@ -18,11 +18,11 @@ from sparkawait._plan.arrow_types import fields_within
 from sparkawait._plan.checks import refuse
 from sparkawait._plan.ddl import is_variant
 from sparkawait._plan.models import Model
-from sparkawait._plan.option import Option, one_of
+from sparkawait._plan.option import Option, one_of, optional
 from sparkawait.batch import Batch
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.function_with_options import OfColumns, TakesOptions
-from sparkawait.secrets import LookUp, Sources, left_out, looked_up
+from sparkawait.secrets import LookUp, Sources, a_password, left_out, looked_up
 
 
 class NativeFunction(OfColumns, TakesOptions):
@@ -115,6 +115,15 @@ HOW = Option(
     type='Literal["left", "inner"]',
 )
 """An option of each connector."""
+
+PASSWORD = Option(
+    None,
+    optional(a_password),
+    "where the address does not have it: a text, or a secret, which is looked up again when the"
+    " server refuses it",
+    type="str | Secret | None",
+)
+"""An option of connectors to databases."""
 
 
 class Connector(NativeFunction):

@@ -320,15 +320,9 @@ def require_number_at(schema: pa.Schema, path: str, option: str, function_name: 
         found = next((field for field in fields if field.name == name), None)
         if found is None:
             break
-        fields = _fields_in(found.type)
+        fields = list(cast("Any", found.type)) if pa.types.is_struct(found.type) else []
     if found is None:
         msg = f"`{option}` names `{path}`, which `{function_name}` does not return"
         raise ConfigurationError(msg, ErrorKind.COLUMN_MISSING)
     require_number(found, option)
     return names
-
-
-def _fields_in(found: pa.DataType) -> list[pa.Field]:
-    if not pa.types.is_struct(found):
-        return []
-    return [found.field(index) for index in range(found.num_fields)]

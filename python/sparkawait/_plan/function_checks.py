@@ -109,7 +109,7 @@ def declared_schema(function: AsyncFunction | NativeFunction, schema: object) ->
     declared = function.schema if schema is None else schema
     if declared is not None:
         return to_schema(declared)
-    annotated = _annotated_schema(function)
+    annotated = schema_of(_called(function), function.name, batched=function.batch is not None)
     if annotated is None:
         refuse(
             f"`{function.name}` has no schema; use @async_function('name type, ...'), set its"
@@ -129,10 +129,6 @@ def may_return_several(function: AsyncFunction | NativeFunction, schema: object)
     if schema is not None or function.schema is not None:
         return False
     return returns_list(_called(function), function.name, batched=function.batch is not None)
-
-
-def _annotated_schema(function: AsyncFunction) -> pa.Schema | None:
-    return schema_of(_called(function), function.name, batched=function.batch is not None)
 
 
 def _called(function: AsyncFunction) -> object:

@@ -135,7 +135,8 @@ def declared_by(schema: SchemaLike) -> Declared:
     columns, left_out = to_schema(row.schema), frozenset(row.defaults)
     own = [it for it in row.classes if _has_own_rules(it)]
     modules = {type(note).__module__.partition(".")[0] for note in row.notes}
-    is_pydantic = any(map(_is_of_pydantic, row.classes)) or not modules.isdisjoint(_OF_NOTES)
+    is_model = any(hasattr(it, "__pydantic_validator__") for it in row.classes)
+    is_pydantic = is_model or not modules.isdisjoint(_OF_NOTES)
     aliases: dict[str, str] = {}
     if is_pydantic:
         aliases, has_rules = _looked_through(kind)
@@ -149,10 +150,6 @@ def declared_by(schema: SchemaLike) -> Declared:
 def _has_own_rules(kind: type[Any]) -> bool:
     attributes = getattr(kind, "__attrs_attrs__", ())
     return hasattr(kind, "__post_init__") or any(it.validator or it.converter for it in attributes)
-
-
-def _is_of_pydantic(kind: type[Any]) -> bool:
-    return hasattr(kind, "__pydantic_validator__")
 
 
 def _adapter(kind: type[Any]) -> Any:

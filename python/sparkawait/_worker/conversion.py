@@ -65,8 +65,8 @@ def rows_of(
     if fields is not None:
         return [fields]
     only = names[0] if len(names) == 1 else None
-    many = _listed(result)
-    if many is not None:
+    if isinstance(result, (list, tuple)):
+        many = cast("Sequence[object]", result)
         return [_row(one, index, many, names, is_array=is_array) for index, one in enumerate(many)]
     if only is not None:
         return [{only: result}]
@@ -98,10 +98,6 @@ def _row(
     else:
         msg = f"item {index} of the returned list must be {_form(names)}, got `{_name(one)}`"
     raise ResultError(msg, ErrorKind.RESULT_NOT_A_LIST)
-
-
-def _listed(result: object) -> Sequence[object] | None:
-    return cast("Sequence[object]", result) if isinstance(result, (list, tuple)) else None
 
 
 def _form(names: Sequence[str]) -> str:

@@ -387,8 +387,8 @@ def check_items(values: dict[str, Any]) -> Items | None:
         refuse("`each` cannot stand within another, or within `lines`")
     _check_results(values["returns"], reply)
     are_lines = isinstance(body, Lines)
-    around = None if are_lines else _with_place(json)
-    return Items(batch, own[0], around, are_lines, reply or ReplyItems())
+    around = changed(json, lambda part: _PLACE if isinstance(part, Each) else part)
+    return Items(batch, own[0], None if are_lines else around, are_lines, reply or ReplyItems())
 
 
 def _refuse_without_batch(reply: ReplyItems | None, places: list[Each], body: object) -> None:
@@ -421,8 +421,3 @@ def _places(value: Any) -> Iterator[Each]:
     elif isinstance(value, list | tuple):
         for element in cast("list[Any]", value):
             yield from _places(element)
-
-
-def _with_place(value: Any) -> Any:
-    """Returns a JSON value with the place of its array marked, and nothing else changed."""
-    return changed(value, lambda part: _PLACE if isinstance(part, Each) else part)

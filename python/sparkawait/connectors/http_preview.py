@@ -191,7 +191,8 @@ def _asking(function: HttpFunction) -> HttpFunction:
     )
     asking = replace(
         options,
-        json=_with_one(options.json),
+        # The place of an array has one element.
+        json=changed(options.json, lambda it: [it.value] if isinstance(it, Each) else it),
         items=None,
         rows=None,
         paths=(),
@@ -208,11 +209,6 @@ def _asking(function: HttpFunction) -> HttpFunction:
     return replace(
         function, options=asking, result_schema=pa.schema(fields), required=(), rules=None
     )
-
-
-def _with_one(value: Any) -> Any:
-    """Returns a JSON value in which the place of an array has one element."""
-    return changed(value, lambda part: [part.value] if isinstance(part, Each) else part)
 
 
 def _call(

@@ -42,12 +42,11 @@ from sparkawait._quantities import positive_duration
 from sparkawait.connectors.arguments import PostgresOptions
 from sparkawait.connectors.certificates import CertificateOptions, Certificates, tls_words
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.native_function import HOW, Connector
+from sparkawait.native_function import HOW, PASSWORD, Connector
 from sparkawait.secrets import (
     LookUp,
     Secret,
     Sources,
-    a_password,
     left_out,
     looked_up,
     reveal,
@@ -85,13 +84,7 @@ def _statement_timeout(value: object, name: str) -> float:
 
 class _Fields(CertificateOptions):
     how = HOW
-    password = Option(
-        default=None,
-        check=optional(a_password),
-        meaning="where `dsn` does not have it: a text, or a secret, which is looked up again when "
-        "the server refuses it",
-        type="str | Secret | None",
-    )
+    password = PASSWORD
     batch = Option(
         default="auto",
         check=_batch,

@@ -15,8 +15,8 @@ from sparkawait._plan.models import Declared, Model
 from sparkawait._plan.option import Option, checked, one_of, optional, options_of, size
 from sparkawait._quantities import positive_duration
 from sparkawait.connectors.certificates import CertificateOptions, Certificates, tls_words
-from sparkawait.native_function import HOW, Connector
-from sparkawait.secrets import LookUp, Secret, Sources, a_password, looked_up, reveal, sources_of
+from sparkawait.native_function import HOW, PASSWORD, Connector
+from sparkawait.secrets import LookUp, Secret, Sources, looked_up, reveal, sources_of
 
 # -- the options that all lookups in Redis have: defaults, checks, and what they mean
 
@@ -27,16 +27,11 @@ MAX_CONNECTIONS = 1000
 class _Fields(CertificateOptions):
     how = HOW
     username = Option(None, optional(text), "where the URL does not have it", type="str | None")
-    password = Option(
-        None,
-        optional(a_password),
-        "a text or a secret, likewise; a secret is looked up again when the server refuses it",
-        type="str | Secret | None",
-    )
+    password = PASSWORD
     database = Option(
         None,
         optional(lambda value, name: integer(value, name, 0)),
-        "the number of the database, likewise",
+        "the number of the database, where the URL does not have it",
         type="int | None",
     )
     sentinel = Option(

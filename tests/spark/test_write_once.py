@@ -150,7 +150,7 @@ def test_a_wrong_use_calls_nothing(spark, look_up, calls, events, tmp_path):
     for df, path, options, words in (
         (twice, new, {"key": "k"}, "13 of its values are in 331 rows of the input"),
         (twice, tmp_path / "there", {"key": "id"}, "`path` has rows with other columns"),
-        (twice, new, {"key": "K"}, "names column `K`, and the input has id, k"),
+        (twice, new, {"key": "K"}, "`K`, which the input does not have; did you mean `k`?"),
         (twice, new, {"key": "id", "output": "replace"}, "which is not written"),
         (twice, new, {"key": F.col("id")}, "`key` is an expression"),
         (twice, new, {"key": "id", "chunk": 0}, "`chunk` must be an int of at least 1"),

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
-from sparkawait._plan.checks import integer, refuse, text
+from sparkawait._plan.checks import integer, refuse, refuse_column, text
 from sparkawait._quantities import columns, named
 from sparkawait.exceptions import ErrorKind
 from sparkawait.functions import AsyncFunctionsLike
@@ -130,10 +130,7 @@ def _check(df: DataFrame, schema: StructType, names: Sequence[str]) -> None:
         )
     for name in names:
         if name not in df.columns:
-            refuse(
-                f"`key` names column `{name}`, and the input has {', '.join(df.columns)}",
-                ErrorKind.COLUMN_MISSING,
-            )
+            refuse_column(df.columns, name, "key")
         if name not in schema.names:
             refuse(
                 f"`key` names column `{name}`, which is not written; leave output='replace' out",

@@ -154,7 +154,7 @@ def timestamps_of(schema: pa.Schema, *, are_naive: bool = False) -> pa.Schema:
     return pa.schema(changed, metadata)
 
 
-def _timestamp_of(field: pa.Field, are_naive: bool) -> pa.Field:  # noqa: FBT001
+def _timestamp_of(field: pa.Field[Any], are_naive: bool) -> pa.Field[Any]:  # noqa: FBT001
     notes, kind = dict(field.metadata or {}), cast("Any", field.type)
     if not pa.types.is_timestamp(kind) or not notes.items() >= SESSION_TIMESTAMP.items():
         return field

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 
-def fields_within(field: pa.Field) -> Iterator[pa.Field]:
+def fields_within(field: pa.Field[Any]) -> Iterator[pa.Field[Any]]:
     """Yields a field, and all fields inside of it."""
     yield field
     kind: Any = field.type
@@ -21,11 +21,13 @@ def fields_within(field: pa.Field) -> Iterator[pa.Field]:
         yield from fields_within(kind.field(index))
 
 
-def with_leaves(field: pa.Field, change: Callable[[pa.Field], pa.Field]) -> pa.Field:
+def with_leaves(
+    field: pa.Field[Any], change: Callable[[pa.Field[Any]], pa.Field[Any]]
+) -> pa.Field[Any]:
     """Returns `field` with all fields changed that have none inside of them."""
     kind: Any = field.type
 
-    def inside(part: pa.Field) -> Any:
+    def inside(part: pa.Field[Any]) -> Any:
         return with_leaves(part, change)
 
     if pa.types.is_struct(kind):
@@ -51,6 +53,6 @@ def is_any_list(data_type: pa.DataType) -> bool:
     )
 
 
-def nullable(fields: Iterable[pa.Field]) -> list[pa.Field]:
+def nullable(fields: Iterable[pa.Field[Any]]) -> list[pa.Field[Any]]:
     """Returns fields that may all be null."""
     return [field.with_nullable(True) for field in fields]  # noqa: FBT003

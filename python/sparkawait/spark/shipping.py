@@ -164,8 +164,9 @@ def _platform_of_executors(spark: SparkSession) -> Platform:
                 " starts, to the path of a Python of the workers that has it"
             )
             raise ConfigurationError(msg, ErrorKind.MODULE_MISSING) from error
-    told = json.loads(row["told"]).items()
-    return Platform(**{name: tuple(it) if isinstance(it, list) else it for name, it in told})
+    told: dict[str, Any] = json.loads(row["told"])
+    told["version"], told["python"] = tuple(told["version"]), tuple(told["python"])
+    return Platform(**told)
 
 
 _NO_PYARROW = re.compile(r"No module named 'pyarrow'|PyArrow .{0,40}must be installed")

@@ -155,7 +155,7 @@ def timestamps_of(schema: pa.Schema, *, are_naive: bool = False) -> pa.Schema:
 
 
 def _timestamp_of(field: pa.Field[Any], are_naive: bool) -> pa.Field[Any]:  # noqa: FBT001
-    notes, kind = dict(field.metadata or {}), cast("Any", field.type)
+    notes, kind = dict(field.metadata or {}), field.type
     if not pa.types.is_timestamp(kind) or not notes.items() >= SESSION_TIMESTAMP.items():
         return field
     for note in SESSION_TIMESTAMP:

@@ -180,6 +180,7 @@ _FENCE = re.compile(r"^( *)```.*?^\1```", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"``[^`]+``|`[^`\n]+`")
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+_RUST_TEXT = re.compile(r"""(?<!['\\])"((?:[^"\\\n]|\\.|\\\n\s*)+)\"""")
 _END = re.compile(r"(?<=[.:;?!])[\s)*\"]+(?=[A-Z`\"(*\[])|\n\s*\n|\n\s*(?=[-*|#] |\d\. )|\|")
 
 
@@ -213,7 +214,8 @@ def page(text: str) -> str:
 
 
 def python(text: str) -> Iterator[tuple[int, str]]:
-    """Yields docstrings, and other texts that are sentences, each with its line."""
+    """Yields comments, docstrings, and other texts that are sentences, each with its line."""
+    yield from _comments(text.splitlines(), r"\s*(#) ?(?!noqa|type:)(.*)")
     tree = ast.parse(text)
     inner = {
         id(part)
@@ -239,16 +241,25 @@ def python(text: str) -> Iterator[tuple[int, str]]:
 
 
 def rust(text: str) -> Iterator[tuple[int, str]]:
-    """Yields the documentation comments, each block with its line."""
-    lines, first = list[str](), 0
-    for number, line in enumerate([*text.splitlines(), ""], 1):
-        found = re.match(r"\s*//[/!] ?(.*)", line)
+    """Yields comments, and messages that are sentences, each with its line."""
+    yield from _comments(text.splitlines(), r"\s*(//[/!]?) ?(.*)")
+    for found in _RUST_TEXT.finditer(text):
+        message = re.sub(r"\{[^}]*\}", "X", re.sub(r"\\\n\s*", "", found[1]))
+        if len(message.split()) > 4 and not message.startswith("select "):
+            yield text.count("\n", 0, found.start()) + 1, page(message)
+
+
+def _comments(lines: list[str], pattern: str) -> Iterator[tuple[int, str]]:
+    """Yields the comments on lines of their own, each block of one kind with its line."""
+    block, first, kind = list[str](), 0, ""
+    for number, line in enumerate([*lines, ""], 1):
+        found = re.match(pattern, line)
+        if block and (found is None or found[1] != kind):
+            yield first, page("\n".join(block))
+            block = []
         if found:
-            first = first or number
-            lines.append(found[1])
-        elif lines:
-            yield first, page("\n".join(lines))
-            lines, first = [], 0
+            first, kind = (first, kind) if block else (number, found[1])
+            block.append(found[2])
 
 
 def findings(path: Path) -> list[Finding]:

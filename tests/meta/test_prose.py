@@ -51,16 +51,18 @@ def test_texts_of_python_are_found_with_their_lines(tmp_path: Path, monkeypatch)
         "# such a comment is none\n"
     )
     found = [(it.line, it.rule) for it in prose.findings(tmp_path / "a.py")]
-    assert found == [(2, "is-no-noun"), (1, "such-a"), (5, "is-no-noun")]
+    assert found[:2] == [(6, "is-no-noun"), (6, "such-a")]
+    assert found[2:] == [(2, "is-no-noun"), (1, "such-a"), (5, "is-no-noun")]
 
 
-def test_comments_of_rust_that_are_documentation_are_found(tmp_path: Path, monkeypatch):
+def test_comments_and_messages_of_rust_are_found_with_their_lines(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(prose, "ROOT", tmp_path)
     (tmp_path / "a.rs").write_text(
         "//! Such a file.\n\n// such a note\n    /// Waits for\n    /// whoever comes.\n"
+        'let end = \'"\';\nlet message = format!("the value {of} is \\\n    none of yours");\n'
     )
     found = [(it.line, it.rule) for it in prose.findings(tmp_path / "a.rs")]
-    assert found == [(1, "such-a"), (5, "archaic")]
+    assert found == [(1, "such-a"), (3, "such-a"), (5, "archaic"), (7, "is-no-noun")]
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
@@ -69,7 +71,7 @@ def test_a_page_is_plain(path: Path):
 
 
 @pytest.mark.parametrize("pattern", ["python/**/*.py", "rust/**/*.rs"])
-def test_docstrings_and_comments_are_plain(pattern: str):
+def test_comments_docstrings_and_messages_are_plain(pattern: str):
     assert [str(it) for path in tracked_files(pattern) for it in prose.findings(path)] == []
 
 

@@ -80,7 +80,7 @@ def _cluster(plan: Plan, spark: SparkSession | None, *, is_streaming: bool) -> d
         _refuse("there is no active session to ask for them")
     application = _conf(spark, "spark.app.id") or _conf(spark, "spark.app.name") or "spark"
     if "job" not in scopes or _is_on_one_host(spark):
-        # What all processes of a host keep together is that of the job: nothing has to be split.
+        # What all processes of a host keep together is that of the job: nothing is split.
         return {"application": application}
     cores, executor_cores = cores_of(spark), executor_cores_of(spark)
     return {"application": application, "cores": cores, "executor_cores": executor_cores}

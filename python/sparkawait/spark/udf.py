@@ -183,7 +183,7 @@ def _column_function(
     options |= {"output_batches": _output_batches(options), "warm_up": False}
     options["output"] = "append" if is_native else "replace"
     plan = plans.resolve("ordered", called, input_schema=None, hidden=hidden.names, **options)
-    # That a type is wrong is to be known now; what the session says is asked at each call.
+    # A wrong type must be known now; what the session says is asked at each call.
     columns_for_spark(plan, current_times())
     plan = plan if is_native else ColumnPlan.of(plan)
     return AsyncUserDefinedFunction(

@@ -181,7 +181,7 @@ def check_vehicle(spark: SparkSession, vehicle: Vehicle | None) -> None:
             f' of the query, since its checkpoint keeps the store: spark.conf.set("{_STORE}",'
             f' "{_ROCKS}")'
         )
-    # The Python of a server says so itself, when it runs the query.
+    # The Python of a server finds out when it runs the query.
     problem = None if is_connect(spark) else _problem_of_protobuf()
     if problem is not None:
         msg = (

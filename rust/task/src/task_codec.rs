@@ -211,7 +211,7 @@ impl TaskCodec {
 
     /// Puts a row out that has failed.
     fn push_failure(&mut self, row: RowRef, failure: RowFailure) {
-        // Given back with the policy "fail" only, with which none is emitted.
+        // Given back with the policy "fail" only, and that emits no failure.
         if let Err(refused) = self.rows.push_failure(row, failure) {
             self.lost = Some(refused);
         }

@@ -112,7 +112,7 @@ impl Rows {
                 Ok(())
             }
             Some(peek @ (Peek::Array | Peek::Null)) => self.read_all(jiter, peek, row, is_object),
-            Some(_) => Err(Misfit::document("the value at `rows` is no array")),
+            Some(_) => Err(Misfit::document("the value at `rows` is not an array")),
         })
     }
 

@@ -185,7 +185,7 @@ def test_a_document_that_is_no_json_fails_its_row_alone(nginx):
     (row,) = look_up(get(nginx, "/garbage"), ["a"], on_error="null")
 
     assert row == {"id": "a", "name": None}
-    assert "no JSON" in error_of(get(nginx, "/garbage"))
+    assert "not JSON" in error_of(get(nginx, "/garbage"))
     assert "`name` should be `bigint`" in error_of(get(nginx, "/customers/{id}", "name bigint"))
 
 

@@ -152,7 +152,7 @@ def test_the_errors_that_are_worth_another_attempt_are_said():
         ([{"v": 1}], "the request had 2 rows, and the reply has 1 results"),
         ([{"v": 1}, {"v": 2}, {"v": 3}], "the request had 2 rows, and the reply has 3 results"),
         ({"data": []}, "the document is not an array; `rows` says where there is one"),
-        ("secret", "no array"),
+        ("secret", "not an array"),
     ],
 )
 def test_a_reply_that_does_not_fit_fails_its_rows_and_is_not_asked_for_again(reply, message):

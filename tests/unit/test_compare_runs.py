@@ -383,7 +383,7 @@ def test_the_page_tells_how_and_by_whom(tmp_path):
     text = (tmp_path / "benchmarks.md").read_text()
     assert "Measured on 2026-11-21 at commit c0ffee in 0 minutes: " in text
     assert "The machine: cpu a fast one" in text
-    assert "7 rounds of sparkawait and Flink, 3 of the others" in text
+    assert "7 rounds of\nsparkawait and Flink, 3 of the others" in text
     assert "| Daft | 1 / 2 |  |  |  |  |" in text, "p99 beside p50"
     assert "The load was 0.0 to 0.0 when a workload began" in text
     tables = (tmp_path / "reference" / "benchmarks.md").read_text()

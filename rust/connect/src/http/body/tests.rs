@@ -45,7 +45,7 @@ fn bytes_that_are_no_text_fail_the_row_within_a_text_alone() {
     assert_eq!(written(&json(r#""{b}""#), &batch, 0).unwrap(), r#""/w==""#);
     let bound = json(r#""<{b}>""#).bind(batch.schema_ref()).unwrap();
     let failure = bound.rows(&batch).unwrap().write(0).unwrap_err().call;
-    assert!(failure.message.contains("no UTF-8"), "{}", failure.message);
+    assert!(failure.message.contains("not UTF-8"), "{}", failure.message);
 }
 
 #[test]

@@ -77,7 +77,7 @@ fn items_without_names_are_in_the_order_of_the_rows_and_as_many() {
     for reply in ["[1]", "[1,2,3]", "[]"] {
         assert!(all_fail(&shown(&by_position(""), &["", ""], reply), "2 rows"), "{reply}");
     }
-    assert!(all_fail(&shown(&by_position(""), &["", ""], r#"{"a":1}"#), "no array"));
+    assert!(all_fail(&shown(&by_position(""), &["", ""], r#"{"a":1}"#), "not an array"));
 }
 
 #[test]

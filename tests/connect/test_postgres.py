@@ -289,7 +289,7 @@ def test_a_value_that_the_parameter_does_not_take_fails_its_row_alone(
     first, large, last = errors
     assert (first, last) == (None, None)
     assert large is not None
-    assert large.startswith("the value of argument column `k` is no `int4`: it is out of range")
+    assert large.startswith("the value of argument column `k` is not a `int4`: it is out of range")
 
 
 def test_an_error_of_one_row_in_a_batch_leaves_the_others(server: PostgresServer) -> None:

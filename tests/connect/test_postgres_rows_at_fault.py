@@ -151,7 +151,7 @@ def test_rows_that_are_all_slow_cost_a_bounded_number_of_timeouts(server: Postgr
     assert log.timeouts == 14
     messages = [error["message"] for error in table["error"].to_pylist()]
     assert all("SQLSTATE 57014" in message for message in messages)
-    assert any("too many of which took too long" in message for message in messages)
+    assert any("too many of them took too long" in message for message in messages)
 
 
 def test_a_row_that_is_slow_is_tried_again_and_the_others_are_not(server: PostgresServer) -> None:

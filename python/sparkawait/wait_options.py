@@ -33,7 +33,7 @@ from sparkawait._plan.option import (
 )
 from sparkawait._policies import CIRCUIT_BREAKER, HEDGE, MAX_CONCURRENCY
 from sparkawait.cache import CACHE
-from sparkawait.capture import ON_ERROR
+from sparkawait.capture import INFO, ON_ERROR
 from sparkawait.channels import CHANNELS
 from sparkawait.rate_limit import RATE_LIMIT
 from sparkawait.retry import RETRY
@@ -134,6 +134,7 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
         " row that returns them. Python functions only",
         type="Any | Callable[[Row], Any]",
     )
+    info = INFO
     output: Option[Any] = Option(
         "append",
         one_of("append", "replace"),

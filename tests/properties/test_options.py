@@ -40,6 +40,7 @@ OPTIONS = st.fixed_dictionaries(
         | st.sampled_from(["fail", "null", "drop", "capture"])
         | st.sampled_from(["why", "id", "y"]).map(Capture),
         "on_timeout": ANYTHING | st.just({"y": 1}),
+        "info": ANYTHING | st.sampled_from(["call", "error", "id", "y"]),
         "output": ANYTHING | st.sampled_from(["append", "replace"]),
         "watermark": ANYTHING
         | st.sampled_from(["ts", "id", "nope"]).map(

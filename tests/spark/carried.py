@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from pyspark.sql import Row
 
 import sparkawait as sa
 from tests.spark.calls import CallLog
@@ -77,6 +78,8 @@ class Stream:
         self.gate = folder / "gate"
         self.batches: dict[int, list[int]] = {}
         self.executed: Counter[int] = Counter()
+        self.told: dict[int, Row] = {}
+        """What the column `call` tells, if there is one."""
         self.actions = 1
         self.sink_fails = False
         self.failing: frozenset[int] = frozenset()
@@ -102,12 +105,17 @@ class Stream:
         reader = self.spark.readStream.schema("id bigint, key bigint")
         return reader.option("maxFilesPerTrigger", 1).json(str(self.folder / "source"))
 
-    def carried(self, *, capacity: int = 100, **options):
+    def carried(self, *, capacity: int = 100, info: str | None = None, **options):
         """Returns the rows with their doubles, the call for `SLOW` being carried over."""
         function = lookup(self.calls, self.gate)
         carry_over = sa.CarryOver(vehicle=self.vehicle, **options)
         return sa.unordered_wait(
-            self.source, function, timeout=None, capacity=capacity, carry_over=carry_over
+            self.source,
+            function,
+            timeout=None,
+            capacity=capacity,
+            carry_over=carry_over,
+            info=info,
         )
 
     def start(self, out, **trigger) -> None:
@@ -124,6 +132,8 @@ class Stream:
         assert all(sorted(other) == sorted(rows) for other in again)
         doubles = {id_: None if id_ in self.failing else 2 * id_ for id_, _ in rows}
         assert all(doubled == doubles[id_] for id_, doubled in rows)
+        if "call" in batch.columns:
+            self.told |= {row.id: row.call for row in actions[0]}
         self.executed[number] += 1
         # As a sink does that knows a micro-batch by its number.
         self.batches.setdefault(number, [id_ for id_, _ in rows])

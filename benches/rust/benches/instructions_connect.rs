@@ -176,6 +176,7 @@ fn row_config(input: SchemaRef, mode: OutputMode) -> RowConfig {
         output: OutputColumns::Append,
         on_error: OnError::Fail,
         error_column: ERROR_COLUMN.to_owned(),
+        info_column: None,
         keeps_causes: true,
         reads: Vec::new(),
         channel: None,

@@ -58,6 +58,7 @@ fn config(mode: OutputMode, batch: &RecordBatch) -> TaskConfig {
         output: OutputColumns::Append,
         on_error: OnError::Fail,
         error_column: ERROR_COLUMN.to_owned(),
+        info_column: None,
         keeps_causes: true,
         reads: Vec::new(),
         key: None,

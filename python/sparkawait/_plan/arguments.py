@@ -31,6 +31,7 @@ class FunctionArguments(TypedDict, total=False):
     hedge: Hedge | str | bool | None
     on_error: OnError
     on_timeout: Any | Callable[[Row], Any]
+    info: str | None
     cache: Cache | str | bool | None
     channel: ColumnsLike | None
     channels: Channels | int | None

@@ -21,7 +21,7 @@ from sparkawait._plan.checks import MAX_COUNT, refuse
 from sparkawait._plan.function_checks import may_return_several
 from sparkawait._plan.plan import FunctionGroup, Mode, Plan, joined, numbered, without
 from sparkawait._quantities import Bytes
-from sparkawait.capture import Capture, kept_of
+from sparkawait.capture import CALL_TYPE
 from sparkawait.exceptions import ErrorKind
 from sparkawait.function_with_options import FunctionWithOptions
 from sparkawait.native_function import NativeFunction
@@ -212,7 +212,7 @@ def side_by_side(
                 " beside other functions; call it alone, before or after them"
             )
         branches.append(replace(branch, name=numbered(branch.function_name, taken)))
-    _check_errors(branches)
+    _check_told(branches)
     if capacity is None or in_bytes is not None:
         order = mode if in_bytes is None else "unordered"
         held = (rows_per_call(order, it.function) * it.max_concurrency for it in branches)
@@ -280,19 +280,19 @@ def _of(function: object) -> tuple[object, dict[str, Any]]:
     return function, own
 
 
-def _check_errors(branches: Sequence[Plan]) -> None:
-    """Checks that failures of two functions are not captured in one column."""
+def _check_told(branches: Sequence[Plan]) -> None:
+    """Checks that failures and calls of two functions are not told in one column."""
     taken: dict[str, str] = {}
     for branch in branches:
-        kept = kept_of(branch.options.on_error)
-        if not isinstance(kept, Capture):
-            continue
-        column = kept.column
-        if column in taken:
-            refuse(
-                f"`{taken[column]}` and `{branch.function_name}` both capture failures in column"
-                f" `{column}`; give each one of its own,"
-                " with_options(on_error=sparkawait.Capture('..'))",
-                ErrorKind.COLUMN_CLASH,
-            )
-        taken[column] = branch.function_name
+        for field in branch.told_fields:
+            column = field.name
+            if column in taken:
+                is_info = field.type == CALL_TYPE
+                both = "tell of calls" if is_info else "capture failures"
+                own = "info='..'" if is_info else "on_error=sparkawait.Capture('..')"
+                refuse(
+                    f"`{taken[column]}` and `{branch.function_name}` both {both} in column"
+                    f" `{column}`; give each one of its own, with_options({own})",
+                    ErrorKind.COLUMN_CLASH,
+                )
+            taken[column] = branch.function_name

@@ -31,7 +31,7 @@ from sparkawait._plan.checks import (
 from sparkawait._plan.function_checks import why_not_repeated
 from sparkawait._worker.results import ResultBuilder
 from sparkawait.batch import Batch
-from sparkawait.capture import ERROR_TYPE, Capture, kept_of, of_failures
+from sparkawait.capture import CALL_TYPE, ERROR_TYPE, Capture, kept_of, of_failures
 from sparkawait.channels import Credits
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunction
@@ -87,6 +87,12 @@ def numbered(name: str, taken: set[str]) -> str:
 
 
 Mode = Literal["ordered", "unordered", "key_ordered"]
+
+_TOLD = (
+    ("failures are captured", "give that another with on_error=sparkawait.Capture('..')"),
+    ("`info` tells of calls", "give `info` another name"),
+)
+"""What columns are for that tell what happened to a row, and how to call them otherwise."""
 
 
 @dataclass(frozen=True)
@@ -212,15 +218,21 @@ class Plan:
 
     @property
     def error_field(self) -> pa.Field | None:
-        """The last column of the output with ``on_error="capture"``; null for other rows."""
+        """A column of the output with ``on_error="capture"``; null for other rows."""
         kept = kept_of(self.options.on_error)
         return pa.field(kept.column, ERROR_TYPE) if isinstance(kept, Capture) else None
 
     @property
+    def told_fields(self) -> list[pa.Field]:
+        """The last columns of the output: failures and calls, where somebody asks for them."""
+        error, info = self.error_field, self.options.info
+        calls = [] if info is None else [pa.field(info, CALL_TYPE)]
+        return [*([] if error is None else [error]), *calls]
+
+    @property
     def added_fields(self) -> list[pa.Field]:
         """The columns that the operator adds to its input."""
-        error = self.error_field
-        return [*self.result_schema, *([] if error is None else [error])]
+        return [*self.result_schema, *self.told_fields]
 
     @property
     def required(self) -> list[str]:
@@ -294,14 +306,13 @@ class Plan:
                 msg = f"returned column `{name}` is {whose}{case}; rename one of them{way_out}"
                 raise ConfigurationError(msg, ErrorKind.COLUMN_CLASH)
             names[self._folded(name)] = name
-        error = self.error_field
-        if error is not None and self._folded(error.name) in names:
-            taken = names[self._folded(error.name)]
-            msg = (
-                f"column `{taken}` has the name of the column in which failures are captured;"
-                " give that another with on_error=sparkawait.Capture('..')"
-            )
-            raise ConfigurationError(msg, ErrorKind.COLUMN_CLASH)
+        for field in self.told_fields:
+            taken = names.get(self._folded(field.name))
+            if taken is not None:
+                tells, way_out = _TOLD[field.type == CALL_TYPE]
+                msg = f"column `{taken}` has the name of the column in which {tells}; {way_out}"
+                raise ConfigurationError(msg, ErrorKind.COLUMN_CLASH)
+            names[self._folded(field.name)] = field.name
 
     def _folded(self, name: str) -> str:
         return name if self.case_sensitive else name.lower()

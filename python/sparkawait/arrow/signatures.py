@@ -46,6 +46,7 @@ def ordered_wait(
     hedge: Hedge | str | bool | None = None,
     on_error: OnError = "fail",
     on_timeout: Any | Callable[[Row], Any] = None,
+    info: str | None = None,
     output: Output = "append",
     cache: Cache | str | bool | None = None,
     channel: ColumnsLike | None = None,
@@ -104,6 +105,8 @@ def ordered_wait(
             this until too many rows of a task have failed, and fails the task then.
         on_timeout: Results for a row that timed out or exceeded `max_wait`, or a plain function of
             the row that returns them. Python functions only.
+        info: A name, such as `"call"`, of a struct column that tells of the calls of each row,
+            failed ones included: attempts, seconds, waited, cached, hedged, status and cost.
         output: `"append"`: the columns of the input and the returned ones; `"replace"`: the
             returned columns only.
         cache: Rows with equal keys share one call, and the worker process keeps the results:
@@ -170,6 +173,7 @@ def unordered_wait(
     hedge: Hedge | str | bool | None = None,
     on_error: OnError = "fail",
     on_timeout: Any | Callable[[Row], Any] = None,
+    info: str | None = None,
     output: Output = "append",
     cache: Cache | str | bool | None = None,
     channel: ColumnsLike | None = None,
@@ -224,6 +228,8 @@ def unordered_wait(
             this until too many rows of a task have failed, and fails the task then.
         on_timeout: Results for a row that timed out or exceeded `max_wait`, or a plain function of
             the row that returns them. Python functions only.
+        info: A name, such as `"call"`, of a struct column that tells of the calls of each row,
+            failed ones included: attempts, seconds, waited, cached, hedged, status and cost.
         output: `"append"`: the columns of the input and the returned ones; `"replace"`: the
             returned columns only.
         cache: Rows with equal keys share one call, and the worker process keeps the results:
@@ -279,6 +285,7 @@ def key_ordered_wait(
     hedge: Hedge | str | bool | None = None,
     on_error: OnError = "fail",
     on_timeout: Any | Callable[[Row], Any] = None,
+    info: str | None = None,
     output: Output = "append",
     cache: Cache | str | bool | None = None,
     channel: ColumnsLike | None = None,
@@ -334,6 +341,8 @@ def key_ordered_wait(
             this until too many rows of a task have failed, and fails the task then.
         on_timeout: Results for a row that timed out or exceeded `max_wait`, or a plain function of
             the row that returns them. Python functions only.
+        info: A name, such as `"call"`, of a struct column that tells of the calls of each row,
+            failed ones included: attempts, seconds, waited, cached, hedged, status and cost.
         output: `"append"`: the columns of the input and the returned ones; `"replace"`: the
             returned columns only.
         cache: Rows with equal keys share one call, and the worker process keeps the results:

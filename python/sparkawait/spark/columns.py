@@ -114,7 +114,7 @@ def dropping_misses(plan: Plan) -> Plan:
     A row of nulls would be like a result whose columns are all null.
     """
     function = plan.function
-    if not isinstance(function, NativeFunction) or plan.error_field is not None:
+    if not isinstance(function, NativeFunction) or plan.told_fields:
         return plan
     function = function.dropping_misses()
     identity = plan.identity and identity_of(function, travels=True)
@@ -291,9 +291,9 @@ class ColumnTask(Shipment):
         del members[place], fields[place]
         if len(members) == 1 and not self._is_struct:
             return members[0]
-        # With an error beside the results, every row has a value.
+        # With something told beside the results, every row has a value.
         mask = None
-        if self.plan.error_field is None:
+        if not self.plan.told_fields:
             mask = pc.invert(pc.fill_null(found, cast("Any", False)))  # noqa: FBT003
         return pa.StructArray.from_arrays(members, fields=fields, mask=mask)
 

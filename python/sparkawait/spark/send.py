@@ -116,8 +116,8 @@ def send(
         df: The rows. Not a stream: call it in a ``foreachBatch``.
         function: One function, as for `sparkawait.unordered_wait`.
         failed: Where the rows that failed are written, as Parquet files with the columns of `df`
-            and the column of the error. Nothing must be there. Without it at most 1 000 of them
-            come to the driver.
+            and those of `on_error` and `info`. Nothing must be there. Without it at most 1 000 of
+            them come to the driver.
         options: A set of options; those that are given by themselves win over it.
         **given: The options, see `sparkawait.WaitOptions`.
 
@@ -195,8 +195,8 @@ def _sent(
     times = times_of(out.sparkSession)
     step = step_of(out, times.zone)
     (plan,) = step.chain.plans
-    error = [] if plan.error_field is None else [out.schema.fields[-1]]
-    kept = StructType([StructField(it.name, it.dataType) for it in (*df.schema.fields, *error)])
+    told = [] if plan.error_field is None else out.schema.fields[-len(plan.told_fields) :]
+    kept = StructType([StructField(it.name, it.dataType) for it in (*df.schema.fields, *told)])
     source, names = with_safe_names(step.source)
     task = _SendTask(
         Chain.of(_SendPlan.of(plan)) if ignores else step.chain,
@@ -273,7 +273,7 @@ class _SendTask(PartitionTask):
     Args:
         chain: The call.
         kept: The columns that are kept of a row that failed.
-        inputs: How many of them are the input's, which come first; the error comes last.
+        inputs: How many of them are the input's, which come first; the error comes next.
         most: How many of these rows are put out at most.
         **given: As for `PartitionTask`.
     """
@@ -290,14 +290,15 @@ class _SendTask(PartitionTask):
         """Yields them of a partition whose rows `batches` are."""
         totals: dict[str, Any] = {}
         schema, failed = self._kept, 0
-        columns = [*range(self._inputs), *[-1] * (len(self._kept) - self._inputs)]
+        error = self._inputs
+        columns = [*range(error), *range(error - len(self._kept), 0)]
         for batch in self.output(batches, totals):
             arrays = [batch.column(at) for at in columns]
             kept = pa.RecordBatch.from_arrays(arrays, names=self._kept.names)
             # Batches without rows are sent, too: they tell Spark that the task lives.
             fits = kept.slice(0, 0)
-            if len(columns) > self._inputs and kept.column(-1).null_count < kept.num_rows:
-                fits = kept.filter(pc.is_valid(kept.column(-1)))
+            if len(columns) > error and kept.column(error).null_count < kept.num_rows:
+                fits = kept.filter(pc.is_valid(kept.column(error)))
             room = fits.num_rows if self._most is None else max(self._most - failed, 0)
             failed += fits.num_rows
             schema = kept.schema

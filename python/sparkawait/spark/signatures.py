@@ -45,6 +45,7 @@ def ordered_wait(
     hedge: Hedge | str | bool | None = None,
     on_error: OnError = "fail",
     on_timeout: Any | Callable[[Row], Any] = None,
+    info: str | None = None,
     output: Output = "append",
     cache: Cache | str | bool | None = None,
     channel: ColumnsLike | None = None,
@@ -107,6 +108,8 @@ def ordered_wait(
             this until too many rows of a task have failed, and fails the task then.
         on_timeout: Results for a row that timed out or exceeded `max_wait`, or a plain function of
             the row that returns them. Python functions only.
+        info: A name, such as `"call"`, of a struct column that tells of the calls of each row,
+            failed ones included: attempts, seconds, waited, cached, hedged, status and cost.
         output: `"append"`: the columns of the input and the returned ones; `"replace"`: the
             returned columns only.
         cache: Rows with equal keys share one call, and the worker process keeps the results:
@@ -168,6 +171,7 @@ def unordered_wait(
     hedge: Hedge | str | bool | None = None,
     on_error: OnError = "fail",
     on_timeout: Any | Callable[[Row], Any] = None,
+    info: str | None = None,
     output: Output = "append",
     cache: Cache | str | bool | None = None,
     channel: ColumnsLike | None = None,
@@ -222,6 +226,8 @@ def unordered_wait(
             this until too many rows of a task have failed, and fails the task then.
         on_timeout: Results for a row that timed out or exceeded `max_wait`, or a plain function of
             the row that returns them. Python functions only.
+        info: A name, such as `"call"`, of a struct column that tells of the calls of each row,
+            failed ones included: attempts, seconds, waited, cached, hedged, status and cost.
         output: `"append"`: the columns of the input and the returned ones; `"replace"`: the
             returned columns only.
         cache: Rows with equal keys share one call, and the worker process keeps the results:
@@ -277,6 +283,7 @@ def key_ordered_wait(
     hedge: Hedge | str | bool | None = None,
     on_error: OnError = "fail",
     on_timeout: Any | Callable[[Row], Any] = None,
+    info: str | None = None,
     output: Output = "append",
     cache: Cache | str | bool | None = None,
     channel: ColumnsLike | None = None,
@@ -333,6 +340,8 @@ def key_ordered_wait(
             this until too many rows of a task have failed, and fails the task then.
         on_timeout: Results for a row that timed out or exceeded `max_wait`, or a plain function of
             the row that returns them. Python functions only.
+        info: A name, such as `"call"`, of a struct column that tells of the calls of each row,
+            failed ones included: attempts, seconds, waited, cached, hedged, status and cost.
         output: `"append"`: the columns of the input and the returned ones; `"replace"`: the
             returned columns only.
         cache: Rows with equal keys share one call, and the worker process keeps the results:
@@ -389,6 +398,7 @@ def async_udf(
     hedge: Hedge | str | bool | None = None,
     on_error: OnError = "fail",
     on_timeout: Any | Callable[[Row], Any] = None,
+    info: str | None = None,
     cache: Cache | str | bool | None = None,
     channel: ColumnsLike | None = None,
     channels: Channels | int | None = None,
@@ -416,6 +426,7 @@ def async_udf(
     hedge: Hedge | str | bool | None = None,
     on_error: OnError = "fail",
     on_timeout: Any | Callable[[Row], Any] = None,
+    info: str | None = None,
     cache: Cache | str | bool | None = None,
     channel: ColumnsLike | None = None,
     channels: Channels | int | None = None,
@@ -443,6 +454,7 @@ def async_udf(
     hedge: Hedge | str | bool | None = None,
     on_error: OnError = "fail",
     on_timeout: Any | Callable[[Row], Any] = None,
+    info: str | None = None,
     cache: Cache | str | bool | None = None,
     channel: ColumnsLike | None = None,
     channels: Channels | int | None = None,
@@ -507,6 +519,8 @@ def async_udf(
             this until too many rows of a task have failed, and fails the task then.
         on_timeout: Results for a row that timed out or exceeded `max_wait`, or a plain function of
             the row that returns them. Python functions only.
+        info: A name, such as `"call"`, of a struct column that tells of the calls of each row,
+            failed ones included: attempts, seconds, waited, cached, hedged, status and cost.
         cache: Rows with equal keys share one call, and the worker process keeps the results:
             `sa.Cache(max_rows=, max_bytes=, expire_after_write=, expire_after_access=,
             cache_missing=, key=)`; `"10min"` sets its `expire_after_write`, `True` means

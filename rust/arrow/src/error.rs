@@ -151,13 +151,15 @@ pub enum Error {
         /// The name.
         column: String,
     },
-    /// A column has the name of the column that failures are captured in.
-    #[error("{side} column `{column}` has the name of the column that captures failures")]
+    /// A column has the name of one that tells what happened to a row.
+    #[error("{side} column `{column}` has the name of the column that {tells}")]
     ReservedName {
         /// Where the column came from.
         side: Side,
         /// The name.
         column: String,
+        /// What that column is for.
+        tells: &'static str,
     },
     /// An Arrow kernel failed, for instance because strings outgrew 32-bit offsets.
     #[error("an output batch of {rows} rows could not be built")]

@@ -18,6 +18,7 @@
 //! task thread; batches leave as `Arc<InputBatch>` for other threads to read.
 
 mod amounts;
+mod call_info;
 mod channel_columns;
 pub mod conform;
 mod error;
@@ -42,6 +43,7 @@ pub mod simple_string;
 mod tally;
 
 pub use amounts::{MOST_AMOUNT, NoAmount, amount_of, amount_of_whole, amounts};
+pub use call_info::{CallInfo, TellCalls};
 pub use channel_columns::ChannelColumns;
 pub use error::{Error, Side};
 pub use event_time::{WatermarkAfter, WatermarkGenerator, WatermarkStrategy};

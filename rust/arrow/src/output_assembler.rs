@@ -13,6 +13,7 @@ use arrow::{
 };
 
 use crate::{
+    call_info::{CallInfo, TellCalls},
     error::Error,
     gather::{Gather, Positions},
     input_rows::{InputRows, RowRef},
@@ -45,6 +46,8 @@ pub struct OutputAssembler {
     schema: SchemaRef,
     output: OutputColumns,
     on_error: OnError,
+    /// Whether a column tells of the calls of each row.
+    has_info: bool,
     /// Hidden columns of the input that are put out behind all others: the last so many.
     carried: usize,
     /// The input row of each output row; repeated for several results.
@@ -99,11 +102,14 @@ impl OutputAssembler {
         output: OutputColumns,
         on_error: OnError,
         error_column: &str,
+        info_column: Option<&str>,
     ) -> Result<Self, Error> {
+        let schema = output_schema(input, result, output, on_error, error_column, info_column)?;
         Ok(Self {
-            schema: Arc::new(output_schema(input, result, output, on_error, error_column)?),
+            schema: Arc::new(schema),
             output,
             on_error,
+            has_info: info_column.is_some(),
             carried: 0,
             inputs: RunList::default(),
             results: RunList::default(),
@@ -224,6 +230,7 @@ impl OutputAssembler {
     }
 
     /// Takes a batch of the first rows, at most `max_rows` and `max_bytes`; never an empty one.
+    /// `calls` tells what those of a row were, if there is a column for it.
     ///
     /// The first row is taken however large it is. With at most [`MOST_COLUMN_BYTES`] no column
     /// outgrows its offsets.
@@ -239,6 +246,7 @@ impl OutputAssembler {
         chunks: &mut ResultChunks,
         max_rows: usize,
         max_bytes: usize,
+        calls: TellCalls<'_>,
     ) -> Result<Option<RecordBatch>, Error> {
         let mut rows = self.rows.min(max_rows);
         if rows == 0 {
@@ -251,7 +259,7 @@ impl OutputAssembler {
         }
         let (input, result) = (self.inputs.take(rows), self.results.take(rows));
         let batch = self
-            .build(inputs, &input, chunks, &result)
+            .build(inputs, &input, chunks, &result, calls)
             .map_err(|source| Error::Kernel { rows, source })?;
         let left = &mut self.left.tally;
         input.release_rows(|batch, rows| {
@@ -330,6 +338,7 @@ impl OutputAssembler {
         input: &Window,
         chunks: &ResultChunks,
         result: &Window,
+        calls: TellCalls<'_>,
     ) -> Result<RecordBatch, ArrowError> {
         let mut columns = Vec::with_capacity(self.schema.fields().len());
         let mut schema = Arc::clone(&self.schema);
@@ -348,6 +357,14 @@ impl OutputAssembler {
         append_columns(&mut columns, &gather, chunks.schema())?;
         if self.on_error == OnError::Capture {
             columns.push(self.take_failures(result.rows));
+        }
+        if self.has_info {
+            let mut infos = Vec::with_capacity(result.rows);
+            input.each_row(|batch, row, times, ends| {
+                let info = calls(inputs.batch(batch).ordinal(row as usize), ends);
+                infos.extend(std::iter::repeat_n(info, times as usize));
+            });
+            columns.push(Arc::new(CallInfo::column(&infos)));
         }
         if self.carried > 0 {
             let gather = Gather::new(input, &mut self.positions, |id| &inputs.batch(id).hidden);

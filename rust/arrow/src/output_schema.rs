@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use arrow::datatypes::{Field, FieldRef, Schema};
 
 use crate::{
+    call_info::CallInfo,
     error::{Error, Side},
     row_failure,
 };
@@ -49,7 +50,8 @@ impl OnError {
 /// Input fields keep their metadata, which is where Spark keeps an event-time
 /// watermark, and with [`OutputColumns::Append`] the input's schema metadata is
 /// kept as well. Result fields become nullable when a failed row is kept. With
-/// [`OnError::Capture`] the last column is `error_column`.
+/// [`OnError::Capture`] the column `error_column` follows, and the last one is `info_column`, which
+/// tells of the calls of each row, if there is one.
 ///
 /// # Errors
 ///
@@ -61,17 +63,23 @@ pub fn output_schema(
     output: OutputColumns,
     on_error: OnError,
     error_column: &str,
+    info_column: Option<&str>,
 ) -> Result<Schema, Error> {
     let (inherited, metadata) = match output {
         OutputColumns::Append => (input.fields().as_ref(), input.metadata()),
         OutputColumns::Replace => (&[] as &[FieldRef], result.metadata()),
     };
     let captures = on_error == OnError::Capture;
-    check_names(inherited, result.fields(), captures.then_some(error_column))?;
+    let error = captures.then_some((error_column, "captures failures"));
+    let info = info_column.map(|name| (name, "tells of calls"));
+    check_names(inherited, result.fields(), error.into_iter().chain(info))?;
     let mut fields = inherited.to_vec();
     fields.extend(result.fields().iter().map(|field| result_field(field, on_error)));
     if captures {
         fields.push(Field::new(error_column, row_failure::data_type(), true).into());
+    }
+    if let Some(name) = info_column {
+        fields.push(Field::new(name, CallInfo::data_type(), true).into());
     }
     Ok(Schema::new_with_metadata(fields, metadata.clone()))
 }
@@ -83,10 +91,11 @@ fn result_field(field: &FieldRef, on_error: OnError) -> FieldRef {
     FieldRef::clone(field)
 }
 
-fn check_names(
+/// Checks that all names differ; `added` are those of further columns, and what these are for.
+fn check_names<'a>(
     input: &[FieldRef],
     result: &[FieldRef],
-    error_column: Option<&str>,
+    added: impl Iterator<Item = (&'a str, &'static str)>,
 ) -> Result<(), Error> {
     let inputs: HashSet<&str> = input.iter().map(|field| field.name().as_str()).collect();
     let mut results = HashSet::new();
@@ -98,13 +107,17 @@ fn check_names(
             return Err(Error::DuplicateResult { column: name.clone() });
         }
     }
-    let Some(name) = error_column else { return Ok(()) };
-    let column = name.to_owned();
-    match (inputs.contains(name), results.contains(name)) {
-        (true, _) => Err(Error::ReservedName { side: Side::Input, column }),
-        (_, true) => Err(Error::ReservedName { side: Side::Result, column }),
-        _ => Ok(()),
+    let mut names = HashSet::new();
+    for (name, tells) in added {
+        let column = name.to_owned();
+        if inputs.contains(name) {
+            return Err(Error::ReservedName { side: Side::Input, column, tells });
+        }
+        if results.contains(name) || !names.insert(name) {
+            return Err(Error::ReservedName { side: Side::Result, column, tells });
+        }
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -121,7 +134,7 @@ mod tests {
         output: OutputColumns,
         on_error: OnError,
     ) -> Result<Schema, Error> {
-        super::output_schema(input, result, output, on_error, ERROR_COLUMN)
+        super::output_schema(input, result, output, on_error, ERROR_COLUMN, None)
     }
 
     fn schema(names: &[&str]) -> Schema {
@@ -195,9 +208,31 @@ mod tests {
             OutputColumns::Append,
             OnError::Capture,
             "why",
+            None,
         );
 
         assert_eq!(names(&output.unwrap()), ["error", "y", "why"]);
+    }
+
+    #[test]
+    fn the_column_of_calls_is_the_last_one_and_has_a_name_of_its_own() {
+        let of = |input: &str, on_error, info| {
+            let (input, result) = (schema(&[input]), schema(&["y"]));
+            let append = OutputColumns::Append;
+            super::output_schema(&input, &result, append, on_error, ERROR_COLUMN, Some(info))
+        };
+
+        let output = of("x", OnError::Capture, "call").unwrap();
+        assert_eq!(names(&output), ["x", "y", "error", "call"]);
+        assert_eq!(output.field(3).data_type(), &CallInfo::data_type());
+        assert_eq!(names(&of("x", OnError::Drop, "error").unwrap()), ["x", "y", "error"]);
+        for (input, info, side) in [("call", "call", "input"), ("x", "y", "result")] {
+            let refused = of(input, OnError::Fail, info).unwrap_err().to_string();
+            let told =
+                format!("{side} column `{info}` has the name of the column that tells of calls");
+            assert_eq!(refused, told);
+        }
+        assert!(of("x", OnError::Capture, "error").is_err());
     }
 
     #[test]

@@ -9,6 +9,7 @@ use arrow::{
 };
 
 use crate::{
+    call_info::{CallInfo, TellCalls},
     error::Error,
     input_rows::{BatchRows, InputRows, RowRef},
     key_columns::Keys,
@@ -65,22 +66,25 @@ impl RowStore {
         output: OutputColumns,
         on_error: OnError,
     ) -> Result<Self, Error> {
-        Self::with_error_column(input, result, output, on_error, ERROR_COLUMN)
+        Self::with_columns(input, result, output, on_error, ERROR_COLUMN, None)
     }
 
-    /// Creates a row store that captures failures in the column `error_column`.
+    /// Creates a row store that captures failures in the column `error_column`, and tells of the
+    /// calls of each row in the column `info_column`, if there is one.
     ///
     /// # Errors
     ///
     /// As [`new`](Self::new).
-    pub fn with_error_column(
+    pub fn with_columns(
         input: SchemaRef,
         result: SchemaRef,
         output: OutputColumns,
         on_error: OnError,
         error_column: &str,
+        info_column: Option<&str>,
     ) -> Result<Self, Error> {
-        let output = OutputAssembler::new(&input, &result, output, on_error, error_column)?;
+        let output =
+            OutputAssembler::new(&input, &result, output, on_error, error_column, info_column)?;
         Ok(Self { inputs: InputRows::new(input), chunks: ResultChunks::new(result), output })
     }
 
@@ -209,6 +213,21 @@ impl RowStore {
         max_rows: usize,
         max_bytes: usize,
     ) -> Result<Option<RecordBatch>, Error> {
-        self.output.take(&mut self.inputs, &mut self.chunks, max_rows, max_bytes)
+        self.take_with(max_rows, max_bytes, &mut |_, _| CallInfo::default())
+    }
+
+    /// Does as [`take`](Self::take); `calls` tells what those of a row were, if there is a column
+    /// for it.
+    ///
+    /// # Errors
+    ///
+    /// As [`OutputAssembler::take`].
+    pub fn take_with(
+        &mut self,
+        max_rows: usize,
+        max_bytes: usize,
+        calls: TellCalls<'_>,
+    ) -> Result<Option<RecordBatch>, Error> {
+        self.output.take(&mut self.inputs, &mut self.chunks, max_rows, max_bytes, calls)
     }
 }

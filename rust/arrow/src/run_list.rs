@@ -203,6 +203,19 @@ pub(crate) struct Window {
 }
 
 impl Window {
+    /// Calls `look` with each row: its source, its place there, how often it is in the window, and
+    /// whether it ends here.
+    pub(crate) fn each_row(&self, mut look: impl FnMut(u32, u32, u32, bool)) {
+        let ends = self.runs.len() - usize::from(self.open_repeat);
+        for (index, run) in self.runs.iter().enumerate() {
+            if run.step == 0 {
+                look(run.source, run.start, run.len, index < ends);
+            } else {
+                (run.start..run.start + run.len).for_each(|row| look(run.source, row, 1, true));
+            }
+        }
+    }
+
     /// Calls `release` with each source, and the rows of it that end here.
     ///
     /// A repeated row ends with its last repetition. Runs of one source that are neighbours are told
@@ -293,6 +306,23 @@ mod tests {
         list.take(9).release_rows(|source, rows| ended.push((source, rows.rows, rows.positions)));
 
         assert_eq!(ended, [(3, 3, 7 + 8 + 1), (5, 1, 0), (3, 4, 11 + 12 + 13 + 29)]);
+    }
+
+    #[test]
+    fn each_row_is_looked_at_once_a_window_and_ends_with_its_last_repetition() {
+        let mut list = RunList::default();
+        list.push(5, 3, 2);
+        list.push_repeated(2, 7, 3);
+        list.push(2, 8, 1);
+        let (first, second) = (list.take(4), list.take(2));
+
+        let looked_at = |window: &Window| {
+            let mut rows = Vec::new();
+            window.each_row(|source, row, times, ends| rows.push((source, row, times, ends)));
+            rows
+        };
+        assert_eq!(looked_at(&first), [(5, 3, 1, true), (5, 4, 1, true), (2, 7, 2, false)]);
+        assert_eq!(looked_at(&second), [(2, 7, 1, true), (2, 8, 1, true)]);
     }
 
     #[test]

@@ -160,6 +160,7 @@ impl HttpConfig {
             replies: start.replies.clone(),
             are_of_channel: HostColumns::of(&self.url)?.differ(),
             left: Vec::new(),
+            statuses: Vec::new(),
         })
     }
 }

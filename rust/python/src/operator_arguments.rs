@@ -53,6 +53,7 @@ pub(crate) struct OperatorArguments {
     key: Option<Vec<String>>,
     on_error: String,
     error_column: String,
+    info: Option<String>,
     fail_after: Option<(u64, u32)>,
     reads: Vec<String>,
     output: String,
@@ -129,6 +130,7 @@ impl OperatorArguments {
             output: to_output(&self.output)?,
             on_error,
             error_column: self.error_column,
+            info_column: self.info,
             keeps_causes: on_error == OnError::Fail || self.fail_after.is_some(),
             reads: self.reads,
             key: self.key,
@@ -142,8 +144,8 @@ impl OperatorArguments {
             attempt_timeout: operator.attempt_timeout.unwrap_or(Duration::ZERO),
             not_repeated: self.not_repeated.map(Into::into),
         };
-        let column = &rows.error_column;
-        let emitted = output_schema(&rows.input, &rows.results, rows.output, on_error, column)
+        let (error, info) = (&rows.error_column, rows.info_column.as_deref());
+        let emitted = output_schema(&rows.input, &rows.results, rows.output, on_error, error, info)
             .map_err(|error| to_exception(py, &TaskError::Arrow(error)))?;
         let cache = self.cache.map(to_cache).transpose()?;
         let cache_metrics = cache.as_ref().map(|cache| Arc::clone(&cache.metrics));

@@ -9,6 +9,7 @@ use sparkawait_core::operator::{
     AttemptId, Completion, Emitted, Handled, Invocation, Remark, Snapshot,
 };
 use sparkawait_core::policy::Price;
+use sparkawait_core::time::ProcessingTime;
 
 /// A record of the input, and all that decides when it is called.
 ///
@@ -51,6 +52,9 @@ pub trait BatchCodec {
     /// Why the task failed.
     type Error: Send;
 
+    /// Says what time it is, before anything else that happens then. For codecs that tell of times.
+    fn set_time(&mut self, _now: ProcessingTime) {}
+
     /// Returns the number of rows in a batch of input; watermarks do not count.
     fn rows_of(input: &Self::Input) -> usize;
 
@@ -87,6 +91,12 @@ pub trait BatchCodec {
 
     /// Makes the calls for a burst of invocations; the vector that they are in is used again.
     fn calls(&mut self, invocations: Drain<'_, Invocation<Self::Element>>) -> Self::Calls;
+
+    /// Notes that calls begin, which were made before and have waited since.
+    fn started(&mut self, _attempts: &[AttemptId]) {}
+
+    /// Notes that nobody waits for the outcomes of calls any more.
+    fn cancelled(&mut self, _attempts: &[AttemptId]) {}
 
     /// Tells `remark` of what a reply says beside the outcomes of its calls, before those.
     fn remarks(&self, _reply: &Self::Reply, _remark: impl FnMut(AttemptId, Remark)) {}

@@ -127,6 +127,7 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
     /// As [`BatchCodec::accept`].
     pub(crate) fn admit(&mut self, most: usize, now: ProcessingTime) -> Result<usize, X::Error> {
         let (mut accepted, mut most) = (0, most);
+        self.codec.set_time(now);
         'input: loop {
             // Asked again: a policy that is asked before each call lets in one row at a time. Slots
             // are those of rows at the usual price, so where it differs that holds for one row.
@@ -247,6 +248,8 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
 
     /// Begins calls that waited before.
     pub(crate) fn started(&mut self, attempts: &[AttemptId], now: ProcessingTime) {
+        self.codec.set_time(now);
+        self.codec.started(attempts);
         for attempt in attempts {
             self.operator.handle_started(*attempt, now);
         }
@@ -300,7 +303,9 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
         }
         actions.swap(&mut self.carried_out);
         let Actions { invoke, ask_timeout, cancel } = &mut self.carried_out;
+        self.codec.set_time(now);
         if !cancel.is_empty() {
+            self.codec.cancelled(cancel);
             self.function.cancel(std::mem::take(cancel));
         }
         if !invoke.is_empty() {
@@ -325,6 +330,7 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
     ) -> Result<(), X::Error> {
         let (operator, latency) = (&mut self.operator, &mut self.latency);
         let (mut calls, held) = (0, self.codec.result_bytes());
+        self.codec.set_time(now);
         self.codec.remarks(&reply, |attempt, remark| operator.remark(attempt, remark, now));
         let accepted = self.codec.accept_reply(reply, |attempt, completion| {
             calls += 1;
@@ -536,6 +542,7 @@ impl<X: CarryCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
     ///
     /// As [`CarryCodec::save`].
     pub(crate) fn save(&mut self, now: ProcessingTime) -> Result<X::Saved, X::Error> {
+        self.codec.set_time(now);
         self.codec.save(self.operator.snapshot(now), &self.inputs)
     }
 

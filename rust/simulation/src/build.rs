@@ -25,7 +25,7 @@ use sparkawait_task::saved::SavedOperator;
 use sparkawait_task::task::{TaskBuilder, TaskConfig, TaskFeeder};
 use sparkawait_task::task_codec::TaskCodec;
 
-use crate::columns::{error_name, input_schema, result_schema};
+use crate::columns::{error_name, info_name, input_schema, result_schema};
 use crate::scenario::{CallPlan, Failing, Mode, OperatorPlan, Scenario};
 use crate::world::caching::WatchedCache;
 use crate::world::noting::Noting;
@@ -96,6 +96,7 @@ pub fn build(
             rows.output,
             rows.on_error,
             &rows.error_column,
+            rows.info_column.as_deref(),
         );
         input = Arc::new(output.expect("the columns fit"));
     }
@@ -136,6 +137,7 @@ fn row_config(input: &SchemaRef, function: &str) -> RowConfig {
         output: OutputColumns::Append,
         on_error: OnError::Fail,
         error_column: "error".to_owned(),
+        info_column: None,
         keeps_causes: true,
         reads: Vec::new(),
         key: None,
@@ -179,8 +181,8 @@ fn outer_config(plan: &OperatorPlan, branches: &[TaskConfig], input: &SchemaRef)
     let mut rows = row_config(input, "beside");
     let fields = branches.iter().flat_map(|config| {
         let it = &config.rows;
-        let error = &it.error_column;
-        let added = output_schema(&it.input, &it.results, it.output, it.on_error, error);
+        let (error, info) = (&it.error_column, it.info_column.as_deref());
+        let added = output_schema(&it.input, &it.results, it.output, it.on_error, error, info);
         added.expect("the columns fit").fields().to_vec()
     });
     rows.results = Arc::new(Schema::new(fields.collect::<Vec<FieldRef>>()));
@@ -239,6 +241,7 @@ fn call_config(
     rows.results = result_schema(plan, at, branch);
     rows.on_error = on_error_of(calls.on_error);
     rows.error_column = error_name(at, branch);
+    rows.info_column = seed.is_multiple_of(2).then(|| info_name(at, branch));
     rows.timeout = operator.timeout.unwrap_or(Duration::MAX);
     rows.attempt_timeout = operator.attempt_timeout.unwrap_or(Duration::MAX);
     rows.prices = prices(calls);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Int32Type, Int64Type, Schema, SchemaRef};
+use sparkawait_arrow::CallInfo;
 
 use crate::random::Random;
 use crate::scenario::{OperatorPlan, Scenario};
@@ -115,6 +116,16 @@ impl<'a> Reader<'a> {
         let values = self.values.iter().map(|it| it.iter().map(value).collect()).collect();
         Path { row, key, channel, cost: cost.cast_unsigned(), values }
     }
+}
+
+/// The name of the column that tells of its calls.
+pub fn info_name(operator: usize, branch: usize) -> String {
+    format!("i{operator}b{branch}")
+}
+
+/// Reads what is told of the calls of a row, if anything is.
+pub fn told(batch: &RecordBatch, name: &str, index: usize) -> Option<CallInfo> {
+    batch.column_by_name(name).map(|it| CallInfo::read(it.as_struct(), index))
 }
 
 /// Reads what was captured: kind and attempts, where a row failed.

@@ -74,6 +74,11 @@ impl Model {
         }
     }
 
+    /// Whether the input comes in parts, whose tasks may get lost.
+    pub fn has_parts(&self) -> bool {
+        self.scenario.parts.is_some()
+    }
+
     /// The functions of an operator.
     pub fn sites_of(&self, operator: usize) -> impl Iterator<Item = usize> {
         let is_of = move |it: &(usize, &Site)| it.1.operator == operator;

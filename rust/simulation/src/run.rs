@@ -4,6 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::error::ArrowError;
@@ -18,7 +19,7 @@ use sparkawait_task::task_codec::TaskCodec;
 
 use crate::account::{account, compare};
 use crate::build::{SimulatedDriver, build};
-use crate::columns::{Reader, bytes_of_texts, captured, error_name, input_batch};
+use crate::columns::{Reader, bytes_of_texts, captured, error_name, info_name, input_batch, told};
 use crate::model::{Model, Outcome, Site, Why};
 use crate::order::Order;
 use crate::random::Random;
@@ -239,6 +240,7 @@ impl Run {
             let seen = world.model.put_out(path, now);
             let seen = seen.and_then(|()| self.order.left(path));
             let seen = seen.and_then(|()| check_captured(&world.model, batch, index, path));
+            let seen = seen.and_then(|()| check_told(&world.model, batch, index, path, now));
             world.breaks(seen);
             self.rows += 1;
         }
@@ -417,6 +419,44 @@ fn written_and_read(saved: &SavedOperator) -> Result<SavedOperator, ArrowError> 
     let batch =
         batches.next().unwrap_or_else(|| Ok(RecordBatch::new_empty(saved.batch().schema())));
     SavedOperator::read(batch?).map_err(|error| ArrowError::ExternalError(Box::new(error)))
+}
+
+/// What is told of the calls of a row is what was called. Less is known where a cache answers, or tasks
+/// get lost.
+fn check_told(
+    model: &Model,
+    batch: &RecordBatch,
+    index: usize,
+    path: &Path,
+    now: u64,
+) -> Result<(), Broken> {
+    let mut id = head_id(path.row);
+    for (operator, values) in path.values.iter().enumerate() {
+        for (branch, site) in model.sites_of(operator).enumerate() {
+            let here = &model.sites[site];
+            let known =
+                here.rows.get(&id).filter(|_| here.plan.cache.is_none() && !model.has_parts());
+            let found = told(batch, &info_name(operator, branch), index);
+            let (Some(row), Some(found)) = (known, found) else { continue };
+            let (called, ends) = (row.first_call, row.first_call.map(|_| now));
+            let is_right = (found.attempts, found.hedged) == (row.made, row.hedged)
+                && is_within(found.seconds, called.unwrap_or_default(), ends)
+                && is_within(found.waited, row.at, called)
+                && !found.cached;
+            if !is_right {
+                let what = format!("row {} at function {site}: {found:?}, {row:?}", path.row);
+                return Err(Broken::new("what is told of calls is what was called", what));
+            }
+        }
+        id = child_id(id, values);
+    }
+    Ok(())
+}
+
+/// Whether a time is there if its end is, and is no longer than what lies between.
+fn is_within(time: Option<Duration>, since: u64, until: Option<u64>) -> bool {
+    let most = until.map(|it| Duration::from_nanos(it.saturating_sub(since)));
+    time.is_some() == most.is_some() && time <= most
 }
 
 /// What is captured of a failure is what was seen of it.

@@ -217,7 +217,7 @@ impl FanOut<TaskCodec> for RowFanOut {
         let count = self.branches.len();
         let of = &mut self.branches[branch];
         let (outcome, slot) = (of.results, output.num_columns().saturating_sub(1));
-        if slot != outcome + 1 {
+        if slot != outcome + 1 + usize::from(of.has_info) {
             let message = format!("a branch of {outcome} columns has put out {}", slot + 1);
             return Err(TaskError::Internal(message));
         }

@@ -56,6 +56,8 @@ pub(crate) struct Wants {
     pub(crate) limits: bool,
     /// Whether limits count requests, and so look at when these are made.
     pub(crate) requests: bool,
+    /// What services answer to calls that do not fail, as statuses.
+    pub(crate) statuses: bool,
 }
 
 impl Replies {
@@ -111,6 +113,19 @@ impl Replies {
     pub fn tell(&self, told: Vec<ToldLimit>) {
         if self.wants.limits {
             self.sink.send(ReplyGroup { told, ..ReplyGroup::default() });
+        }
+    }
+
+    /// Returns whether somebody wants to know the statuses of calls, see [`answered`](Self::answered).
+    pub const fn wants_statuses(&self) -> bool {
+        self.wants.statuses
+    }
+
+    /// Says what a service has answered to calls, as statuses of HTTP, before the outcomes of these
+    /// calls. That of a call that fails is in its failure, too.
+    pub fn answered(&self, statuses: Vec<(AttemptId, u16)>) {
+        if self.wants.statuses {
+            self.sink.send(ReplyGroup { statuses, ..ReplyGroup::default() });
         }
     }
 
@@ -178,6 +193,8 @@ pub struct ReplyGroup {
     pub settled: Vec<SettledCall>,
     /// What replies say of limits whose calls end with this group, or soon after it.
     pub told: Vec<ToldLimit>,
+    /// What services answered to calls that end soon after this group, as statuses.
+    pub statuses: Vec<(AttemptId, u16)>,
 }
 
 /// What the reply to a call says of a limit of its service.
@@ -231,9 +248,9 @@ pub enum Known {
     /// For none.
     #[default]
     None,
-    /// For all.
+    /// For all: a cache has answered, or the calls of other rows.
     All,
-    /// For each or not.
+    /// For each or not: some rows have nothing to call for.
     Each(Vec<bool>),
 }
 

@@ -35,6 +35,8 @@ pub struct RowConfig {
     pub on_error: OnError,
     /// The column that failures are captured in.
     pub error_column: String,
+    /// The column that tells of the calls of each row; `None`: nobody asks, and nothing is noted.
+    pub info_column: Option<String>,
     /// Whether the task keeps what was raised for a failure of its own: it fails with rows, or with
     /// too many of them.
     pub keeps_causes: bool,

@@ -15,7 +15,7 @@ use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::datatypes::Schema;
 use sparkawait_arrow::{InputBatch, NoAmount, RefusedRow, RefusedRows, amounts};
 use sparkawait_core::operator::AttemptId;
-use sparkawait_core::policy::Costs;
+use sparkawait_core::policy::{Costs, MAX_LIMITS};
 
 use crate::error::{StartError, TaskError};
 use crate::function::{ResultGroup, SettledCall};
@@ -185,6 +185,26 @@ impl RowPrices {
             }
         }
         settled
+    }
+
+    /// Returns what each of so many rows costs, of a batch whose rows cost so much; nothing there if all
+    /// cost the usual.
+    pub(crate) fn of_rows<'a>(
+        &self,
+        rows: usize,
+        costs: &'a [Costs],
+    ) -> impl Iterator<Item = Costs> + use<'a> {
+        let usual = self.usual;
+        (0..rows).map(move |row| costs.get(row).copied().unwrap_or(usual))
+    }
+
+    /// Returns the first limit for which calls do not all cost 1, by its number.
+    pub(crate) fn first_priced(&self) -> Option<usize> {
+        (0..MAX_LIMITS).find(|limit| {
+            self.usual.of(*limit) > 1
+                || self.rows.iter().any(|(it, _)| it.limit == *limit)
+                || self.results.iter().any(|it| it.limit == *limit)
+        })
     }
 
     /// Returns whether rows may have other prices than the usual one.

@@ -182,9 +182,10 @@ fn operator(
     let limits =
         policy.is_some_and(|it| it.rate_limits.iter().flatten().any(|it| it.counted.is_some()));
     let requests = config.rows.prices.counts_requests;
-    let starts = announces_starts || announces_calls;
+    let statuses = config.rows.info_column.is_some();
     let starts_of_function = config.concurrency.starts_later();
-    let wants = Wants { starts, starts_of_function, limits, requests };
+    let starts = announces_starts || announces_calls || (statuses && starts_of_function);
+    let wants = Wants { starts, starts_of_function, limits, requests, statuses };
     let replies = Replies::to(mailbox.reply_sender(position)).wanting(wants);
     let function = stack(&config.layers, Box::new(function), replies.clone(), &config.rows)?;
     let function = RowCheckedFunction::wrap(function, replies, &config.rows)?;

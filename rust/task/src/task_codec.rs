@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rows of record batches as elements of the operator.
 
+mod call_log;
 pub mod carry;
 mod failures;
 mod first_failures;
@@ -16,22 +17,28 @@ use arrow::array::{ArrayRef, RecordBatch};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use sparkawait_arrow::{
-    BatchRows, ChannelColumns, Error, KeyColumns, Keys, OnError, ResultRows, RowFailure, RowRef,
-    RowStore, Side, WatermarkAfter, WatermarkGenerator, has_bytes_for_texts, with_own_memory,
+    BatchRows, CallInfo, ChannelColumns, Error, KeyColumns, Keys, OnError, ResultRows, RowFailure,
+    RowRef, RowStore, Side, WatermarkAfter, WatermarkGenerator, has_bytes_for_texts,
+    with_own_memory,
 };
+use sparkawait_core::ErrorKind;
 use sparkawait_core::element::{Key, StreamElement, StreamRecord};
 use sparkawait_core::operator::{
     AttemptId, Completion, Emitted, Failure, Handled, Invocation, Remark, Retry,
 };
 use sparkawait_core::policy::CallSign;
+use sparkawait_core::time::ProcessingTime;
 use sparkawait_runtime::batch_codec::InputElement;
 use sparkawait_runtime::{BatchCodec, ReplySender, RowsLeft};
 
 use crate::cause::Cause;
 use crate::error::{CallFailure, TaskError};
-use crate::function::{Call, Calls, ReplyGroup, ReplySink, ResultGroup, SettledCall, ToldLimit};
+use crate::function::{
+    Call, Calls, Known, ReplyGroup, ReplySink, ResultGroup, SettledCall, ToldLimit,
+};
 use crate::row_config::{ChannelSettings, NO_RESULT, OUTCOME, RowConfig};
 use crate::row_prices::RowPrices;
+use call_log::{CallEnd, CallLog};
 use first_failures::FirstFailures;
 use places::Places;
 
@@ -64,6 +71,8 @@ pub struct TaskCodec {
     first_failures: FirstFailures,
     /// Bytes of the failures that wait to be emitted.
     failure_bytes: usize,
+    /// What the calls of rows were, if a column tells it.
+    call_log: Option<Box<CallLog>>,
     /// Whether the input comes from another operator, in the types of its function.
     is_chained: bool,
 }
@@ -90,9 +99,11 @@ impl TaskCodec {
         } else {
             (config.on_error, config.error_column.as_str())
         };
+        let (output, info_column) = (config.output, config.info_column.as_deref());
         let rows =
-            RowStore::with_error_column(input, results, config.output, on_error, error_column)?
+            RowStore::with_columns(input, results, output, on_error, error_column, info_column)?
                 .carrying(&config.carried);
+        let call_log = info_column.map(|_| Box::new(CallLog::new(prices.first_priced())));
         Ok(Self {
             config,
             columns,
@@ -111,6 +122,7 @@ impl TaskCodec {
             uncalled: 0,
             first_failures: FirstFailures::default(),
             failure_bytes: 0,
+            call_log,
             is_chained: false,
         })
     }
@@ -203,14 +215,28 @@ impl TaskCodec {
         let channels = Arc::clone(&self.places.channels);
         let rows = self.rows.accept_input_with(rows, hidden, channels, restarts)?;
         if !rows.is_empty() {
-            self.places.costs = self.prices.read(self.rows.inputs().batch(rows.batch()))?.into();
+            let batch = self.rows.inputs().batch(rows.batch());
+            self.places.costs = self.prices.read(batch)?.into();
+            if let Some(log) = &mut self.call_log {
+                log.take(batch.ordinal(0), self.prices.of_rows(rows.len(), &self.places.costs));
+            }
         }
         self.pending = Some(rows);
         Ok(())
     }
 
+    /// Forgets the calls of a row that is not put out.
+    fn forget_calls(&mut self, row: RowRef) {
+        if let Some(log) = &mut self.call_log {
+            log.forget(self.rows.inputs().ordinal(row));
+        }
+    }
+
     /// Puts a row out that has failed.
     fn push_failure(&mut self, row: RowRef, failure: RowFailure) {
+        if self.config.on_error == OnError::Drop && !self.config.is_branch {
+            self.forget_calls(row);
+        }
         // Given back with the policy "fail" only, and that emits no failure.
         if let Err(refused) = self.rows.push_failure(row, failure) {
             self.lost = Some(refused);
@@ -222,6 +248,7 @@ impl TaskCodec {
     fn emit_without_result(&mut self, row: RowRef, nothing: ResultRows, attempts: u32) {
         self.dropped += 1;
         if !self.config.is_branch {
+            self.forget_calls(row);
             return self.rows.push(row, nothing);
         }
         let (kind, message) = (Cow::Borrowed(NO_RESULT), String::new());
@@ -242,6 +269,37 @@ impl TaskCodec {
     /// Returns how many rows come before the next watermark; more than there are without one.
     fn rows_before_watermark(&self) -> usize {
         self.pending_watermarks.front().map_or(usize::MAX, |next| next.rows)
+    }
+
+    /// Hands the outcomes of some calls to the operator.
+    fn accept_outcomes(
+        &mut self,
+        reply: ReplyGroup,
+        mut complete: impl FnMut(AttemptId, Completion<ResultRows, Box<CallFailure>>) -> Handled,
+    ) -> Result<(), TaskError> {
+        if let Some(group) = reply.results {
+            self.accept_results(group, &mut complete)?;
+        }
+        // Only the failure of a task shows what was raised, and its traceback may hold much.
+        let keeps_causes = self.config.keeps_causes;
+        for mut failed in reply.failures {
+            if !keeps_causes {
+                failed.failure.raised = None;
+            }
+            failed.failure.shorten();
+            if failed.retry == Retry::IfRepeatable
+                && let Some(why) = &self.config.not_repeated
+            {
+                failed.failure.add(why);
+            }
+            let (bytes, kind) = (failed.failure.bytes(), failed.failure.kind);
+            let completion = Completion::failed(failed.failure, failed.retry, failed.sign);
+            if is_kept(complete(failed.attempt, completion)) {
+                self.failure_bytes += bytes;
+                self.uncalled += u64::from(self.is_uncalled(kind));
+            }
+        }
+        Ok(())
     }
 
     /// Hands the results of some calls to the operator.
@@ -313,6 +371,12 @@ impl BatchCodec for TaskCodec {
     type Reply = ReplyGroup;
     type Output = RecordBatch;
     type Error = TaskError;
+
+    fn set_time(&mut self, now: ProcessingTime) {
+        if let Some(log) = &mut self.call_log {
+            log.set_time(now);
+        }
+    }
 
     fn rows_of(input: &RecordBatch) -> usize {
         input.num_rows()
@@ -386,7 +450,25 @@ impl BatchCodec for TaskCodec {
                 Call { attempt, batch: last as u32, row: value.row }
             })
             .collect();
-        Calls { batches, calls }
+        let calls = Calls { batches, calls };
+        if let Some(log) = &mut self.call_log {
+            for call in &calls.calls {
+                log.call(calls.ordinal(call), call.attempt);
+            }
+        }
+        calls
+    }
+
+    fn started(&mut self, attempts: &[AttemptId]) {
+        if let Some(log) = &mut self.call_log {
+            log.start(attempts);
+        }
+    }
+
+    fn cancelled(&mut self, attempts: &[AttemptId]) {
+        if let Some(log) = &mut self.call_log {
+            log.cancel(attempts);
+        }
     }
 
     fn remarks(&self, reply: &ReplyGroup, mut remark: impl FnMut(AttemptId, Remark)) {
@@ -418,29 +500,23 @@ impl BatchCodec for TaskCodec {
         reply: ReplyGroup,
         mut complete: impl FnMut(AttemptId, Completion<ResultRows, Box<CallFailure>>) -> Handled,
     ) -> Result<(), TaskError> {
-        if let Some(group) = reply.results {
-            self.accept_results(group, &mut complete)?;
+        let Some(mut log) = self.call_log.take() else {
+            return self.accept_outcomes(reply, complete);
+        };
+        self.remarks(&reply, |attempt, remark| log.remark(attempt, remark));
+        for (attempt, status) in &reply.statuses {
+            log.answer(*attempt, *status);
         }
-        // Only the failure of a task shows what was raised, and its traceback may hold much.
-        let keeps_causes = self.config.keeps_causes;
-        for mut failed in reply.failures {
-            if !keeps_causes {
-                failed.failure.raised = None;
-            }
-            failed.failure.shorten();
-            if failed.retry == Retry::IfRepeatable
-                && let Some(why) = &self.config.not_repeated
-            {
-                failed.failure.add(why);
-            }
-            let (bytes, kind) = (failed.failure.bytes(), failed.failure.kind);
-            let completion = Completion::failed(failed.failure, failed.retry, failed.sign);
-            if is_kept(complete(failed.attempt, completion)) {
-                self.failure_bytes += bytes;
-                self.uncalled += u64::from(self.is_uncalled(kind));
-            }
-        }
-        Ok(())
+        let is_shared = reply.results.as_ref().is_some_and(|it| it.known == Known::All);
+        let reads = !self.config.reads.is_empty();
+        let accepted = self.accept_outcomes(reply, |attempt, completion| {
+            let end = CallEnd::of(&completion, is_shared, |kind| is_uncalled(kind, reads));
+            let handled = complete(attempt, completion);
+            log.end(attempt, end, handled);
+            handled
+        });
+        self.call_log = Some(log);
+        accepted
     }
 
     #[inline]
@@ -487,7 +563,11 @@ impl BatchCodec for TaskCodec {
             let message = format!("a row failed ({}), which was to fail the task", lost.kind);
             return Err(TaskError::Internal(message));
         }
-        Ok(self.rows.take(max_rows, max_bytes)?)
+        let log = &mut self.call_log;
+        let mut calls = |row: u64, is_last: bool| {
+            log.as_mut().map_or_else(CallInfo::default, |log| log.leave(row, is_last))
+        };
+        Ok(self.rows.take_with(max_rows, max_bytes, &mut calls)?)
     }
 
     fn pass_on(output: RecordBatch) -> RecordBatch {
@@ -518,6 +598,16 @@ impl BatchCodec for TaskCodec {
 
     fn failure(&mut self, failed: Emitted<RowRef, (), Box<CallFailure>>) -> TaskError {
         self.task_failure(failed)
+    }
+}
+
+/// Whether a record with this kind of failure was not called, see `row_check`; `reads` tells whether
+/// its texts are looked at before.
+const fn is_uncalled(kind: ErrorKind, reads: bool) -> bool {
+    match kind {
+        ErrorKind::CostInvalid => true,
+        ErrorKind::TextInvalid => reads,
+        _ => false,
     }
 }
 

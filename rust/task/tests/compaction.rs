@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use arrow::array::{Int64Array, RecordBatch};
+use arrow::array::{Array, AsArray, Int64Array, RecordBatch};
+use sparkawait_arrow::CallInfo;
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{AttemptId, OutputMode, Retry};
 use sparkawait_runtime::{AsyncFunction, BufferTimeout, Turn};
@@ -86,12 +87,13 @@ impl AsyncFunction<Calls> for Slow {
     fn close(&mut self) {}
 }
 
-/// Returns the rows of the output with their results, in any order.
-fn run(mode: OutputMode) -> Vec<(i64, i64)> {
+/// Returns the rows of the output with their results and their attempts, in any order.
+fn run(mode: OutputMode) -> Vec<(i64, i64, u32)> {
     let mut config = with_retries(task_config(mode, 1000), 1);
     // An input batch has 1600 bytes: 20 of them are the most that is held.
     config.driver.max_bytes_per_batch = 8_000;
     config.driver.buffer_timeout = BufferTimeout::Auto { consumer: Duration::ZERO };
+    config.rows.info_column = Some("call".to_owned());
     let start = |replies| Box::new(Slow { held: Vec::new(), replies }) as _;
     let TestTask { mut driver, feeder } = TestTask::new(config, start);
     let feeding = thread::spawn(move || {
@@ -104,7 +106,10 @@ fn run(mode: OutputMode) -> Vec<(i64, i64)> {
     while pauses < MOST_PAUSES {
         match driver.take_turn().unwrap() {
             Turn::Output(batch) => {
-                output.extend(column(&batch, "row").into_iter().zip(column(&batch, "result")));
+                let calls = batch.column_by_name("call").unwrap().as_struct();
+                let attempts = (0..calls.len()).map(|row| CallInfo::read(calls, row).attempts);
+                let rows = column(&batch, "row").into_iter().zip(column(&batch, "result"));
+                output.extend(rows.zip(attempts).map(|((row, result), it)| (row, result, it)));
             }
             Turn::Paused => pauses += 1,
             Turn::Finished => break,
@@ -120,5 +125,8 @@ fn slow_rows_of_many_batches_do_not_keep_the_input_out() {
     let mut output = run(OutputMode::Unordered);
     output.sort_unstable();
 
-    assert_eq!(output, (0..ROWS * BATCHES).map(|row| (row, row)).collect::<Vec<_>>());
+    // What is known of the calls of a row goes with it where rows are put together.
+    let attempts = |row: i64| 1 + u32::from(row % ROWS == SLOW[1]);
+    let expected = (0..ROWS * BATCHES).map(|row| (row, row, attempts(row)));
+    assert_eq!(output, expected.collect::<Vec<_>>());
 }

@@ -131,6 +131,7 @@ def draw(seed: int) -> Case:
         return case
     parts = [_of_columns(random.Random(f"arrow {seed}"), part) for part in parts]  # noqa: S311
     parts = [_failing(random.Random(f"fail {seed}"), part) for part in parts]  # noqa: S311
+    parts = [_told(random.Random(f"info {seed} {it.number}"), it) for it in parts]  # noqa: S311
     return replace(case, parts=tuple(parts))
 
 
@@ -154,6 +155,13 @@ def _failing(chance: random.Random, part: Part) -> Part:
     rows, ratio = chance.choice((1, 2, 5, 13)), chance.choice((0, 0, 0.3))
     on_error = sa.FailAfter(rows=rows, ratio=ratio, on_error=part.on_error)
     return replace(part, options={**part.options, "on_error": on_error})
+
+
+def _told(chance: random.Random, part: Part) -> Part:
+    """Has the calls of some functions told in a column of its own."""
+    if not _maybe(chance, 0.4):
+        return part
+    return replace(part, options={**part.options, "info": f"i{part.number}"})
 
 
 def _draw(seed: int) -> Case:

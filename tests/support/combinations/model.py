@@ -126,6 +126,7 @@ class Model:
         yield from self._of_rows(is_whole=self.case.ends == "well" and not has_failed)
         yield from self._of_order()
         yield from self._of_batches()
+        yield from self._of_info()
         fails = [it.part.on_error == "fail" or self._has_many_failures(it) for it in self.calls]
         if has_failed and not any(fails):
             yield "the task failed although no failure of a row fails it"
@@ -294,6 +295,23 @@ class Model:
                 return False
         return not left
 
+    # --- what is told of calls
+
+    def _of_info(self) -> Iterator[str]:
+        """Yields where what is told of the calls of a row is not what was called."""
+        for calls in self.calls:
+            name = calls.part.options.get("info")
+            for row in self.found if name is not None else ():
+                ident = ident_of(row, calls.part.number, self.case.shape)
+                told, of_row = row[name], calls.of.get(ident, [])
+                if (told["attempts"] > 0) > (told["seconds"] is not None):
+                    yield f"row {ident}: {told} has no times"
+                if is_exact(calls.part, calls):
+                    expected = _told_of(calls.part, row, of_row)
+                    found = {name: told[name] for name in expected}
+                    if found != expected:
+                        yield f"row {ident}: {found} is told, {expected} were made"
+
     # --- order and batches
 
     def _of_order(self) -> Iterator[str]:
@@ -331,6 +349,20 @@ class Model:
             sizes = [_bytes_of(row) for row in batch.to_pylist()]
             if len(sizes) > 1 and sum(sizes) > bound:
                 yield f"a batch of {len(sizes)} rows has {sum(sizes)} bytes of {bound}"
+
+
+def _told_of(part: Part, row: Mapping[str, Any], of_row: Sequence[Call]) -> dict[str, Any]:
+    """Returns what `info` must tell of a row whose calls were these."""
+    told: dict[str, Any] = {"attempts": len(of_row), "cached": False, "hedged": False}
+    limits = part.options.get("rate_limit", ())
+    costs = [it.cost for it in limits if it.cost != 1]
+    price = row["w"] if costs and costs[0] == "w" else next(iter(costs), None)
+    told["cost"] = None if price is None else price * len(of_row)
+    if part.kind == "http" and of_row:
+        last = of_row[-1]
+        statuses = {"results": 200, "raises": last.status, "refuses": 400, "asks": 429}
+        told["status"] = statuses[last.deed]
+    return told
 
 
 def _bytes_of(row: Mapping[str, Any]) -> int:

@@ -32,7 +32,7 @@ impl Rig {
         on_error: OnError,
     ) -> Self {
         let assembler =
-            OutputAssembler::new(&input, &result, output, on_error, ERROR_COLUMN).unwrap();
+            OutputAssembler::new(&input, &result, output, on_error, ERROR_COLUMN, None).unwrap();
         let (inputs, chunks) = (InputRows::new(input.into()), ResultChunks::new(result.into()));
         Self { inputs, chunks, assembler }
     }
@@ -66,7 +66,17 @@ impl Rig {
     }
 
     fn take_within(&mut self, max_rows: usize, max_bytes: usize) -> Option<RecordBatch> {
-        self.assembler.take(&mut self.inputs, &mut self.chunks, max_rows, max_bytes).unwrap()
+        self.take_with(max_rows, max_bytes, &mut |_, _| CallInfo::default())
+    }
+
+    fn take_with(
+        &mut self,
+        max_rows: usize,
+        max_bytes: usize,
+        calls: TellCalls<'_>,
+    ) -> Option<RecordBatch> {
+        let Self { inputs, chunks, assembler } = self;
+        assembler.take(inputs, chunks, max_rows, max_bytes, calls).unwrap()
     }
 
     fn is_full(&mut self, max_rows: usize, max_bytes: usize) -> bool {
@@ -114,6 +124,38 @@ fn input_row_is_repeated_for_each_of_its_results() {
     assert_eq!((ints(&first, 0), ints(&first, 1)), (vec![Some(1); 2], vec![Some(100), Some(101)]));
     assert_eq!(ints(&second, 0), [Some(1), Some(0)]);
     assert_eq!(rig.held(), (0, 0));
+}
+
+#[test]
+fn calls_of_a_row_are_told_with_each_of_its_results_and_of_its_failure() {
+    let mut rig = Rig::new(OutputColumns::Replace, OnError::Null);
+    let (input, result) = (rig.inputs.schema(), rig.chunks.schema());
+    let (output, on_error) = (OutputColumns::Replace, OnError::Null);
+    rig.assembler =
+        OutputAssembler::new(input, result, output, on_error, ERROR_COLUMN, Some("call")).unwrap();
+    rig.input(5);
+    let rows = rig.input(3);
+    let mut results = rig.results(4);
+    rig.push(rows[2], results.split_front(3));
+    rig.fail(rows[0]).unwrap();
+    rig.push(rows[1], results.split_front(1));
+    let mut asked = Vec::new();
+    let mut tell = |row: u64, is_last: bool| {
+        asked.push((row, is_last));
+        CallInfo { attempts: u32::try_from(row).unwrap(), ..CallInfo::default() }
+    };
+
+    let (first, rest) = (rig.take_with(2, usize::MAX, &mut tell), rig.take_with(9, 1, &mut tell));
+    let last = rig.take_with(9, usize::MAX, &mut tell);
+
+    let attempts = |batch: Option<RecordBatch>| {
+        let batch = batch.unwrap();
+        assert_eq!(&batch.schema(), rig.assembler.schema());
+        let calls = batch.column_by_name("call").unwrap().as_struct().clone();
+        (0..calls.len()).map(|row| CallInfo::read(&calls, row).attempts).collect::<Vec<_>>()
+    };
+    assert_eq!([first, rest, last].map(attempts), [vec![7, 7], vec![7], vec![5, 6]]);
+    assert_eq!(asked, [(7, false), (7, true), (5, true), (6, true)]);
 }
 
 #[test]
@@ -297,7 +339,8 @@ fn texts_that_are_not_utf8_leave_beside_others_as_they_came() {
     let results = record_batch!(("y", Int64, [0, 1, 2, 3])).unwrap();
     let (input, output) = (OutputColumns::Append, OnError::Fail);
     let new = || {
-        OutputAssembler::new(texts.schema_ref(), results.schema_ref(), input, output, "e").unwrap()
+        OutputAssembler::new(texts.schema_ref(), results.schema_ref(), input, output, "e", None)
+            .unwrap()
     };
     // Neighbours, and rows of two batches by turns.
     for order in [[0, 1, 2, 3], [0, 2, 1, 3]] {
@@ -311,7 +354,9 @@ fn texts_that_are_not_utf8_leave_beside_others_as_they_came() {
             assembler.push(&mut inputs, rows[row], rest.split_front(1));
         }
 
-        let whole = assembler.take(&mut inputs, &mut chunks, 8, usize::MAX).unwrap().unwrap();
+        let mut tell = |_: u64, _: bool| CallInfo::default();
+        let whole =
+            assembler.take(&mut inputs, &mut chunks, 8, usize::MAX, &mut tell).unwrap().unwrap();
 
         let came = [b"a".as_slice(), b"b", b"\xFFA", b"c"];
         let found: Vec<_> = whole.column(0).as_binary::<i32>().iter().flatten().collect();

@@ -19,6 +19,8 @@ pub(super) struct Answers {
     pub(super) are_of_channel: bool,
     /// What responses say about limits; their calls are answered next.
     pub(super) left: Vec<ToldLimit>,
+    /// The statuses of responses, if somebody wants to know; their calls are answered next.
+    pub(super) statuses: Vec<(AttemptId, u16)>,
 }
 
 impl Answers {
@@ -29,11 +31,21 @@ impl Answers {
         self.left.extend(told);
     }
 
+    /// Notes the status of the response to a call.
+    pub(super) fn note_status(&mut self, attempt: AttemptId, status: Option<u16>) {
+        if self.replies.wants_statuses() {
+            self.statuses.extend(status.map(|it| (attempt, it)));
+        }
+    }
+
     /// Answers the calls that have ended; fails if one of them ends its task.
     pub(super) fn send(&mut self, ended: Vec<(AttemptId, Outcome)>) -> Result<(), TaskError> {
         ends_task(&ended)?;
         if !self.left.is_empty() {
             self.replies.tell(std::mem::take(&mut self.left));
+        }
+        if !self.statuses.is_empty() {
+            self.replies.answered(std::mem::take(&mut self.statuses));
         }
         if ended.is_empty() {
             return Ok(());

@@ -55,6 +55,8 @@ pub(super) struct EndedCall<T> {
     /// What the call stands for.
     pub(super) name: T,
     pub(super) outcome: Outcome,
+    /// That of its response, whatever was made of it.
+    pub(super) status: Option<u16>,
     /// What its response says of the limits of the server.
     pub(super) left: Vec<LimitLeft>,
 }
@@ -107,15 +109,15 @@ pub(super) async fn call<T>(
     name: T,
     request: Outgoing,
 ) -> EndedCall<T> {
-    let (outcome, left) = match exchange(&clients, &rules, &watch, request).await {
+    let (outcome, status, left) = match exchange(&clients, &rules, &watch, request).await {
         Ok((reply, may_pass)) => {
-            let left = rules.left(&reply.headers);
-            (receive(&rules, &watch, reply, may_pass).await, left)
+            let (status, left) = (reply.status.as_u16(), rules.left(&reply.headers));
+            (receive(&rules, &watch, reply, may_pass).await, Some(status), left)
         }
-        Err(failed) => (Err(failed), Vec::new()),
+        Err(failed) => (Err(failed), None, Vec::new()),
     };
     let outcome = outcome.unwrap_or_else(|failed| Outcome::Failed(Box::new(failed)));
-    EndedCall { name, outcome, left }
+    EndedCall { name, outcome, status, left }
 }
 
 /// Sends a request, and those that it is redirected to; returns the last response, and whether it

@@ -125,8 +125,9 @@ impl Engine {
     }
 
     fn end(&mut self, ended: Option<EndedCall<AttemptId>>) {
-        if let Some(EndedCall { name: attempt, outcome, left }) = ended {
+        if let Some(EndedCall { name: attempt, outcome, status, left }) = ended {
             self.watches.remove(&attempt);
+            self.answers.note_status(attempt, status);
             self.answers.note_left(attempt, left);
             self.ended.push((attempt, outcome));
         }

@@ -122,6 +122,7 @@ pub(crate) fn build(
         output: OutputColumns::Append,
         on_error: OnError::Fail,
         error_column: ERROR_COLUMN.to_owned(),
+        info_column: None,
         keeps_causes: true,
         reads: Vec::new(),
         key: None,

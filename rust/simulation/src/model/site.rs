@@ -77,6 +77,10 @@ pub struct Row {
     pub(super) stood: u64,
     /// Attempts so far.
     pub attempts: u32,
+    /// Those that were made, again under the same number or not.
+    pub made: u32,
+    /// Whether one of them had a second call beside it.
+    pub hedged: bool,
     /// Now.
     pub state: State,
     /// State and attempts before the last replies, as long as nobody knows whether those were looked at.
@@ -254,6 +258,8 @@ impl Row {
             first_call: None,
             stood: 0,
             attempts: 0,
+            made: 0,
+            hedged: false,
             state: State::BackOff { due: at },
             before: None,
             is_vague: false,
@@ -420,6 +426,7 @@ impl Site {
             row.stood += now - due;
         }
         row.attempts += 1;
+        row.made += 1;
         row.live = 1;
         row.first_call.get_or_insert(now);
         row.set(State::Running, now, false);
@@ -437,6 +444,7 @@ impl Site {
         let Some(HedgePlan { after, max_extra }) = self.plan.hedge else {
             return Err(Broken::new("no second call without `hedge`", what));
         };
+        row.hedged = true;
         let beside = self.flying.get(&attempt.first()).filter(|it| it.id == id && !it.is_doomed);
         let Some(beside) = beside.filter(|_| row.live == 1) else {
             // What the first one said may still be in the mail.

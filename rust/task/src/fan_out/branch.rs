@@ -14,6 +14,8 @@ pub(super) struct Branch {
     /// Columns of its results.
     pub(super) results: usize,
     pub(super) on_error: OnError,
+    /// Whether a column behind the outcomes tells of the calls of each row.
+    pub(super) has_info: bool,
     chunks: Slab<Chunk>,
     /// Bytes of all chunks.
     pub(super) bytes: usize,
@@ -35,6 +37,7 @@ impl Branch {
         Self {
             results: rows.results.fields().len(),
             on_error: rows.on_error,
+            has_info: rows.info_column.is_some(),
             chunks: Slab::new(),
             bytes: 0,
             positions: Vec::new(),
@@ -43,8 +46,10 @@ impl Branch {
 
     /// Holds what was put out, except the slots; returns its handle.
     pub(super) fn hold(&mut self, output: &RecordBatch) -> Result<u32, ArrowError> {
-        let kept = self.results + usize::from(self.on_error == OnError::Capture);
-        let columns = output.project(&(0..kept).collect::<Vec<_>>())?;
+        let outcome = (self.on_error == OnError::Capture).then_some(self.results);
+        let info = self.has_info.then_some(self.results + 1);
+        let kept: Vec<usize> = (0..self.results).chain(outcome).chain(info).collect();
+        let columns = output.project(&kept)?;
         let (rows, bytes) = (columns.num_rows(), bytes_of_rows(&columns, 0, columns.num_rows()));
         self.bytes += bytes;
         Ok(self.chunks.insert(Chunk { columns, rows, bytes }))

@@ -12,6 +12,8 @@
 //! | 8 refused, as its destination is paused | `backoff_left`: for so long; `failure` |
 //! | 9 waited for a silent destination, 10 for a paused one | `waited`, `failure` |
 //!
+//! Besides, where they are told, `calls` of a row that was admitted.
+//!
 //! What no row has is left out of the column: most states are many rows that just wait for an answer.
 
 use std::sync::Arc;
@@ -24,7 +26,7 @@ use arrow::array::{
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::datatypes::Field;
 use arrow::error::ArrowError;
-use sparkawait_arrow::ResultRows;
+use sparkawait_arrow::{CallInfo, ResultRows};
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{Failure, NotCalled, Refusal, SnapshotState, TooLate, Unavailable};
 
@@ -83,6 +85,8 @@ pub(crate) struct RowState {
     failure: Option<Box<CallFailure>>,
     /// The number of its results.
     pub(crate) results: u32,
+    /// What its calls were, where somebody wants to know.
+    pub(crate) calls: Option<CallInfo>,
 }
 
 /// A state of the operator.
@@ -100,7 +104,13 @@ impl RowState {
             was_running: false,
             failure,
             results: 0,
+            calls: None,
         }
+    }
+
+    /// Returns the state of a row whose calls were these.
+    pub(crate) fn with_calls(self, calls: Option<CallInfo>) -> Self {
+        Self { calls, ..self }
     }
 
     /// That of a row that was not admitted.
@@ -220,6 +230,10 @@ pub(super) fn column_of(
     if states.iter().any(|it| it.failure.is_some()) {
         columns.push(("failure", Arc::new(failures_of(states)?)));
     }
+    if states.iter().any(|it| it.calls.is_some()) {
+        let calls: Vec<CallInfo> = states.iter().map(|it| it.calls.unwrap_or_default()).collect();
+        columns.push(("calls", Arc::new(CallInfo::column(&calls))));
+    }
     if !results.is_empty() {
         let lengths = OffsetBuffer::from_lengths(states.iter().map(|it| it.results as usize));
         let item = Arc::new(Field::new_list_field(results.data_type().clone(), false));
@@ -261,6 +275,7 @@ pub(super) struct RowStates {
     waited: Option<DurationNanosecondArray>,
     failures: Option<Failures>,
     results: Option<ListArray>,
+    calls: Option<StructArray>,
 }
 
 #[derive(Clone)]
@@ -317,6 +332,8 @@ impl RowStates {
             waited: field(states, "waited"),
             failures: field(states, "failure").and_then(Failures::read),
             results: field(states, "results"),
+            calls: field(states, "calls")
+                .filter(|it: &StructArray| it.data_type() == &CallInfo::data_type()),
         };
         let are_known = read.phases.values().iter().all(|code| Phase::of(*code).is_some());
         are_known.then_some(read)
@@ -347,6 +364,7 @@ impl RowStates {
             was_running: self.were_running.value(row),
             failure: self.failures.as_ref().and_then(|it| it.failure(row)),
             results,
+            calls: self.calls.as_ref().map(|it| CallInfo::read(it, row)),
         })
     }
 
@@ -443,9 +461,15 @@ mod tests {
         #[test]
         fn states_that_were_written_are_read(
             rows in vec((states(), any::<u32>(), any::<u32>()), 0..13),
+            tells_of_calls in any::<bool>(),
         ) {
-            let written = rows.iter().cloned();
-            let written = written.map(|(state, attempts, restarts)| RowState::of(state, attempts, restarts));
+            let calls = |attempts: u32| {
+                let attempts = attempts >> 1;
+                tells_of_calls.then(|| CallInfo { attempts, cached: true, ..CallInfo::default() })
+            };
+            let written = rows.iter().cloned().map(|(state, attempts, restarts)| {
+                RowState::of(state, attempts, restarts).with_calls(calls(attempts))
+            });
             let written: Vec<RowState> = written.collect();
             let count: u32 = written.iter().map(|it| it.results).sum();
             let results: ArrayRef = Arc::new(UInt32Array::from_iter_values(0..count));
@@ -459,6 +483,7 @@ mod tests {
             for (row, (state, attempts, restarts)) in rows.into_iter().enumerate() {
                 let read = states.state(row).unwrap();
                 prop_assert_eq!((read.attempts, read.restarts), (attempts, restarts));
+                prop_assert_eq!(read.calls, calls(attempts));
                 let results = ResultRows { chunk: 0, start: 0, len: read.results };
                 prop_assert_eq!(told(read.into_state(results).unwrap()), told(state));
             }

@@ -10,7 +10,7 @@ use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, StructArray};
 use arrow::compute::{CastOptions, cast_with_options, interleave};
 use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use arrow::error::ArrowError;
-use sparkawait_arrow::{ResultRows, RowRef, with_own_memory};
+use sparkawait_arrow::{CallInfo, ResultRows, RowRef, with_own_memory};
 use sparkawait_core::ErrorKind;
 use sparkawait_core::element::StreamElement;
 use sparkawait_core::operator::{Snapshot, SnapshotRecord, SnapshotState};
@@ -18,6 +18,7 @@ use sparkawait_runtime::batch_codec::InputRecord;
 use sparkawait_runtime::{CarryCodec, Restored};
 
 use super::TaskCodec;
+use super::call_log::CallLog;
 use super::places::Places;
 use crate::error::{CallFailure, TaskError};
 use crate::saved::{Phase, RowState, SavedOperator, damaged};
@@ -151,8 +152,14 @@ impl CarryCodec for TaskCodec {
                     results.pick(chunk, row, || self.rows.chunks().chunk(chunk).clone());
                 }
             }
+            let is_completed = matches!(state, SnapshotState::Completed(_));
+            let ordinal = self.rows.inputs().ordinal(record.value);
+            let told = |log: &CallLog| {
+                if is_completed { log.completed(ordinal) } else { log.pending(ordinal) }
+            };
+            let calls = self.call_log.as_deref().map(told);
             let restarts = self.rows.inputs().batch(batch).restarts;
-            states.push(RowState::of(state, attempts, restarts));
+            states.push(RowState::of(state, attempts, restarts).with_calls(calls));
         }
         for batch in self.waiting(inputs) {
             states.extend(repeat_with(RowState::input).take(batch.num_rows()));
@@ -195,6 +202,11 @@ impl CarryCodec for TaskCodec {
                 let state = saved.state(position);
                 let state = state.ok_or_else(|| damaged("the state of a row is missing"))?;
                 let (attempts, count) = (state.attempts, state.results);
+                if let Some(log) = &mut self.call_log {
+                    let unknown = CallInfo { attempts, ..CallInfo::default() };
+                    let ordinal = self.rows.inputs().ordinal(record.value);
+                    log.restore(ordinal, state.calls.unwrap_or(unknown));
+                }
                 let own = results.split_front(count);
                 let state = state.into_state(own).filter(|_| own.len == count);
                 let state = state.ok_or_else(|| damaged("an outcome is missing"))?;

@@ -7,7 +7,7 @@ use sparkawait_arrow::{RowFailure, RowRef, RowsLeft};
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{Emitted, Failure, NotCalled};
 
-use super::TaskCodec;
+use super::{TaskCodec, is_uncalled};
 use crate::error::{CallFailure, TaskError, TimeLimit, TimedOut};
 
 /// A limit in time, and the failure of the last call before it had passed.
@@ -32,13 +32,9 @@ impl TaskCodec {
         TimedOut { limit, after, attempts, not_repeated, last }
     }
 
-    /// Whether a record with this kind of failure was not called, see `row_check`.
+    /// Whether a record with this kind of failure was not called.
     pub(super) fn is_uncalled(&self, kind: ErrorKind) -> bool {
-        match kind {
-            ErrorKind::CostInvalid => true,
-            ErrorKind::TextInvalid => !self.config.reads.is_empty(),
-            _ => false,
-        }
+        is_uncalled(kind, !self.config.reads.is_empty())
     }
 
     /// Describes the final failure of a record.

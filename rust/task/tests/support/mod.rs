@@ -66,6 +66,7 @@ pub(crate) fn task_config(mode: OutputMode, capacity: usize) -> TaskConfig {
         output: OutputColumns::Append,
         on_error: OnError::Fail,
         error_column: ERROR_COLUMN.to_owned(),
+        info_column: None,
         keeps_causes: true,
         reads: Vec::new(),
         key: (mode == OutputMode::KeyOrdered).then(|| vec!["key".to_owned()]),

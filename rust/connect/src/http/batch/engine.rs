@@ -193,17 +193,20 @@ impl BatchEngine {
         let future = if let Some(request) = sent.head.request(&sent.items) {
             call(clients, rules, Arc::clone(&watch), id, request).boxed()
         } else {
-            let (name, outcome, left) = (id, no_request(), Vec::new());
-            std::future::ready(EndedCall { name, outcome, left }).boxed()
+            let (name, outcome, status, left) = (id, no_request(), None, Vec::new());
+            std::future::ready(EndedCall { name, outcome, status, left }).boxed()
         };
         self.running.push(Watched::new(watch, future));
     }
 
     fn end(&mut self, ended: Option<EndedCall<RequestId>>) -> Result<(), TaskError> {
         // Of what was aborted nobody waits for anything.
-        let Some(EndedCall { name: id, outcome, left }) = ended else { return Ok(()) };
+        let Some(EndedCall { name: id, outcome, status, left }) = ended else { return Ok(()) };
         let Some(sent) = self.sent.get_mut(&id) else { return Ok(()) };
         let items = std::mem::take(&mut sent.items);
+        for item in &items {
+            self.answers.note_status(item.attempt, status);
+        }
         // Of a request for many rows the last one that is answered tells.
         let last = items.iter().rev().find(|it| !sent.cancelled.contains(&it.attempt));
         if let Some(last) = last {

@@ -1,0 +1,451 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is noted of the calls of the rows that are held, for the column that tells of them.
+//!
+//! It stands beside the operator, whose records stay as small as they are, and is told of bursts: a
+//! codec without one asks whether there is one once a burst, and not for a row. Rows are known by
+//! their positions in the task, which they keep where they are put together with others, and their
+//! calls by the entries of their records.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use foldhash::fast::RandomState;
+use sparkawait_arrow::{CallInfo, ResultRows};
+use sparkawait_core::ErrorKind;
+use sparkawait_core::operator::{AttemptId, Completion, Handled, Remark};
+use sparkawait_core::policy::{CallSign, Costs};
+use sparkawait_core::queue::EntryId;
+use sparkawait_core::time::ProcessingTime;
+
+use crate::error::CallFailure;
+
+/// The calls of the rows that are held.
+#[derive(Debug)]
+pub(super) struct CallLog {
+    now: ProcessingTime,
+    /// By their positions in the task.
+    rows: HashMap<u64, Noted, RandomState>,
+    /// The positions of those that were called.
+    called: HashMap<EntryId, u64, RandomState>,
+    /// The number of the limit in time whose permits are told.
+    priced: Option<usize>,
+}
+
+/// What is noted of a row.
+#[derive(Clone, Copy, Debug)]
+struct Noted {
+    /// All that is told but the times here: those are of tasks that held the row before.
+    info: CallInfo,
+    /// When the row was taken.
+    taken: ProcessingTime,
+    /// When it was called first.
+    first: Option<ProcessingTime>,
+    /// When its last call ended.
+    ended: Option<ProcessingTime>,
+    entry: Option<EntryId>,
+    /// What a call is charged.
+    price: f64,
+    /// What a call that ends now has cost.
+    settled: Option<(AttemptId, f64)>,
+    /// Whether its outcome is there.
+    is_over: bool,
+}
+
+/// The end of a call.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CallEnd {
+    answered: Answered,
+    status: Option<u16>,
+}
+
+/// Whether a call was made, as its answer tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answered {
+    /// It was.
+    Called,
+    /// A cache has answered, or the call of another row.
+    Shared,
+    /// Nobody was: the row could not be called, or has no key.
+    Uncalled,
+}
+
+impl CallEnd {
+    /// Reads the outcome of a call. `is_shared` says whether results for which nobody was called are
+    /// those of other calls, and `is_uncalled` whether a row with a failure of this kind was not called.
+    pub(super) fn of(
+        completion: &Completion<ResultRows, Box<CallFailure>>,
+        is_shared: bool,
+        is_uncalled: impl Fn(ErrorKind) -> bool,
+    ) -> Self {
+        let failure = completion.outcome.as_ref().err();
+        let has_call = failure.map_or(is_shared, |it| !is_uncalled(it.kind));
+        let answered = match (completion.sign, has_call) {
+            (CallSign::NotCalled, true) => Answered::Shared,
+            (CallSign::NotCalled, false) => Answered::Uncalled,
+            _ => Answered::Called,
+        };
+        Self { answered, status: failure.and_then(|it| it.status) }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "permits are below 2 to the power of 53")]
+const fn permits(cost: u64) -> f64 {
+    cost as f64
+}
+
+impl Noted {
+    /// Returns what there is to tell, of calls until then.
+    fn told(&self, until: ProcessingTime) -> CallInfo {
+        let Self { info, taken, first, .. } = *self;
+        let Some(first) = first else {
+            // A row that was never called has not waited for a call.
+            return CallInfo { waited: info.waited.filter(|_| info.seconds.is_some()), ..info };
+        };
+        let waited = match info.seconds {
+            Some(_) => info.waited,
+            None => Some(info.waited.unwrap_or_default() + first.saturating_since(taken)),
+        };
+        let seconds = info.seconds.unwrap_or_default() + until.saturating_since(first);
+        CallInfo { seconds: Some(seconds), waited, ..info }
+    }
+
+    fn charge(&mut self, cost: f64) {
+        self.info.cost = self.info.cost.map(|charged| charged + cost);
+    }
+}
+
+impl CallLog {
+    /// Makes one that tells what calls cost the limit with the number `priced`.
+    pub(super) fn new(priced: Option<usize>) -> Self {
+        Self {
+            now: ProcessingTime::ZERO,
+            rows: HashMap::default(),
+            called: HashMap::default(),
+            priced,
+        }
+    }
+
+    pub(super) const fn set_time(&mut self, now: ProcessingTime) {
+        self.now = now;
+    }
+
+    /// Notes that rows were taken, from the position `first` on, with what their calls cost.
+    pub(super) fn take(&mut self, first: u64, costs: impl Iterator<Item = Costs>) {
+        let (taken, priced) = (self.now, self.priced);
+        let info = CallInfo { cost: priced.map(|_| 0.0), ..CallInfo::default() };
+        self.rows.extend((first..).zip(costs).map(|(row, costs)| {
+            let price = priced.map_or(0.0, |limit| permits(costs.of(limit)));
+            let (first, ended, entry, settled) = (None, None, None, None);
+            let noted = Noted { info, taken, first, ended, entry, price, settled, is_over: false };
+            (row, noted)
+        }));
+    }
+
+    /// Goes on with what there was to tell of a row that was taken up again.
+    pub(super) fn restore(&mut self, row: u64, before: CallInfo) {
+        if let Some(noted) = self.rows.get_mut(&row) {
+            let cost = noted.info.cost.map(|nothing| before.cost.unwrap_or(nothing));
+            noted.info = CallInfo { cost, ..before };
+        }
+    }
+
+    /// Notes a call for a row. A question about a timeout is not a call.
+    pub(super) fn call(&mut self, row: u64, attempt: AttemptId) {
+        let known = self.rows.get_mut(&row).filter(|_| attempt.attempt != AttemptId::TIMEOUT);
+        let Some(noted) = known else { return };
+        if noted.entry != Some(attempt.entry) {
+            noted.entry = Some(attempt.entry);
+            self.called.insert(attempt.entry, row);
+        }
+        noted.first.get_or_insert(self.now);
+        if attempt.is_hedge() {
+            noted.info.hedged = true;
+        } else {
+            noted.info.attempts += 1;
+        }
+        noted.charge(noted.price);
+    }
+
+    fn noted(&mut self, attempt: AttemptId) -> Option<&mut Noted> {
+        let noted = self.rows.get_mut(self.called.get(&attempt.entry)?)?;
+        Some(noted).filter(|it| !it.is_over)
+    }
+
+    /// Notes that calls begin only now, which waited before for something of their function.
+    pub(super) fn start(&mut self, attempts: &[AttemptId]) {
+        let now = self.now;
+        for attempt in attempts.iter().filter(|it| !it.is_hedge()) {
+            // It is the first one as long as none has ended.
+            if let Some(noted) = self.noted(*attempt).filter(|it| it.ended.is_none()) {
+                noted.first = Some(now);
+            }
+        }
+    }
+
+    /// Notes that calls were cancelled.
+    pub(super) fn cancel(&mut self, attempts: &[AttemptId]) {
+        let now = self.now;
+        for attempt in attempts {
+            if let Some(noted) = self.noted(*attempt) {
+                noted.ended = Some(now);
+            }
+        }
+    }
+
+    /// Notes what a service has answered to a call, as a status.
+    pub(super) fn answer(&mut self, attempt: AttemptId, status: u16) {
+        if let Some(noted) = self.noted(attempt) {
+            noted.info.status = Some(status);
+        }
+    }
+
+    /// Notes what a reply says of what its call has cost.
+    pub(super) fn remark(&mut self, attempt: AttemptId, remark: Remark) {
+        let cost = match remark {
+            Remark::NotSent => 0.0,
+            Remark::Cost { limit, cost } if self.priced == Some(limit) => permits(cost),
+            _ => return,
+        };
+        if let Some(noted) = self.noted(attempt) {
+            noted.settled = Some((attempt, cost));
+        }
+    }
+
+    /// Notes the end of a call.
+    pub(super) fn end(&mut self, attempt: AttemptId, end: CallEnd, handled: Handled) {
+        let now = self.now;
+        let Some(noted) = self.noted(attempt).filter(|_| handled != Handled::Ignored) else {
+            return;
+        };
+        noted.is_over = !matches!(handled, Handled::Retried(_));
+        if handled == Handled::TimeoutAnswered {
+            return;
+        }
+        noted.ended = Some(now);
+        noted.info.cached = end.answered == Answered::Shared;
+        if end.answered == Answered::Called {
+            noted.info.status = end.status.or(noted.info.status);
+            let (settled, price) = (noted.settled.take_if(|(of, _)| *of == attempt), noted.price);
+            noted.charge(settled.map_or(0.0, |(_, cost)| cost - price));
+            return;
+        }
+        noted.charge(-noted.price);
+        if !attempt.is_hedge() {
+            noted.info.attempts = noted.info.attempts.saturating_sub(1);
+        }
+        if end.answered == Answered::Uncalled {
+            noted.first = None;
+        }
+    }
+
+    /// Returns what there is to tell of a row that leaves, for the last time if `is_last`.
+    pub(super) fn leave(&mut self, row: u64, is_last: bool) -> CallInfo {
+        let told = self.completed(row);
+        if is_last {
+            self.forget(row);
+        }
+        told
+    }
+
+    /// Returns what there is to tell of a row that has its outcome.
+    pub(super) fn completed(&self, row: u64) -> CallInfo {
+        let told = |it: &Noted| it.told(it.ended.or(it.first).unwrap_or(it.taken));
+        self.rows.get(&row).map(told).unwrap_or_default()
+    }
+
+    /// Returns what there is to tell of a row that has none, for [`restore`](Self::restore).
+    pub(super) fn pending(&self, row: u64) -> CallInfo {
+        let Some(noted) = self.rows.get(&row) else { return CallInfo::default() };
+        let told = noted.told(self.now);
+        let waits = |before: Duration| before + self.now.saturating_since(noted.taken);
+        match told.seconds {
+            Some(_) => told,
+            None => CallInfo { waited: Some(waits(noted.info.waited.unwrap_or_default())), ..told },
+        }
+    }
+
+    /// Forgets a row, which has left.
+    pub(super) fn forget(&mut self, row: u64) {
+        if let Some(Noted { entry: Some(entry), .. }) = self.rows.remove(&row) {
+            self.called.remove(&entry);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sparkawait_core::operator::Retry;
+
+    use super::*;
+
+    const PRICE: u64 = 5;
+
+    /// A log of the rows from 7 on, which were taken after 11 ms.
+    fn log(rows: usize) -> CallLog {
+        let mut log = CallLog::new(Some(1));
+        log.set_time(at(11));
+        log.take(7, std::iter::repeat_n(Costs::NONE.with(1, PRICE), rows));
+        log
+    }
+
+    fn at(millis: u64) -> ProcessingTime {
+        ProcessingTime::from_nanos(millis * 1_000_000)
+    }
+
+    fn attempt(entry: u64, attempt: u32) -> AttemptId {
+        AttemptId { entry: EntryId::from_u64(entry), attempt }
+    }
+
+    fn ended(sign: CallSign) -> CallEnd {
+        known(sign, true)
+    }
+
+    fn known(sign: CallSign, is_shared: bool) -> CallEnd {
+        let outcome = Ok(ResultRows::EMPTY);
+        CallEnd::of(&Completion { outcome, retry: Retry::No, sign }, is_shared, |_| false)
+    }
+
+    fn failed(kind: ErrorKind, sign: CallSign, status: Option<u16>) -> CallEnd {
+        let (message, summary) = (String::new(), String::new());
+        let failure = Box::new(CallFailure { kind, message, summary, raised: None, status });
+        let completion = Completion::failed(failure, Retry::No, sign);
+        CallEnd::of(&completion, false, |it| it == ErrorKind::CostInvalid)
+    }
+
+    const MILLIS: fn(u64) -> Option<Duration> = |it| Some(Duration::from_millis(it));
+
+    #[test]
+    fn times_are_from_the_first_call_to_the_end_of_the_last_one() {
+        let mut log = log(1);
+        log.set_time(at(24));
+        log.call(7, attempt(3, 1));
+        log.set_time(at(31));
+        let refused = failed(ErrorKind::UserFunctionFailed, CallSign::Overloaded, Some(503));
+        log.end(attempt(3, 1), refused, Handled::Retried(0));
+        log.set_time(at(55));
+        log.call(7, attempt(3, 2));
+        log.set_time(at(68));
+        log.end(attempt(3, 2), ended(CallSign::Good), Handled::Final(0));
+        log.set_time(at(97));
+
+        let told = log.leave(7, false);
+
+        let (seconds, waited) = (MILLIS(44), MILLIS(13));
+        let (status, cost) = (Some(503), Some(10.0));
+        let of_row = CallInfo { attempts: 2, seconds, waited, status, cost, ..CallInfo::default() };
+        assert_eq!(told, of_row);
+        assert_eq!(log.leave(7, true), of_row, "with the row's next result");
+        assert_eq!((log.rows.len(), log.called.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_row_that_another_one_answered_was_not_called_and_costs_nothing() {
+        let mut log = log(4);
+        let sign = CallSign::NotCalled;
+        let ends = [
+            known(sign, true),
+            failed(ErrorKind::UserFunctionFailed, sign, Some(503)),
+            known(sign, false),
+            failed(ErrorKind::CostInvalid, sign, None),
+        ];
+        for (row, end) in (7..).zip(ends) {
+            log.call(row, attempt(row, 1));
+            log.end(attempt(row, 1), end, Handled::Final(0));
+        }
+
+        let (seconds, waited, cost) = (MILLIS(0), MILLIS(0), Some(0.0));
+        let cached = CallInfo { seconds, waited, cached: true, cost, ..CallInfo::default() };
+        let uncalled = CallInfo { cost, ..CallInfo::default() };
+        let told = [7, 8, 9, 10].map(|row| log.leave(row, true));
+        assert_eq!(told, [cached, cached, uncalled, uncalled]);
+    }
+
+    #[test]
+    fn a_call_costs_what_its_reply_says_and_one_that_was_not_sent_nothing() {
+        let mut log = log(3);
+        (7..10).for_each(|row| log.call(row, attempt(row, 1)));
+        log.remark(attempt(7, 1), Remark::Cost { limit: 1, cost: 17 });
+        log.remark(attempt(7, 1), Remark::Cost { limit: 0, cost: 99 });
+        log.remark(attempt(8, 1), Remark::NotSent);
+        log.remark(attempt(9, 1), Remark::Cost { limit: 1, cost: 2 });
+        (7..9).for_each(|it| log.end(attempt(it, 1), ended(CallSign::Good), Handled::Final(0)));
+        log.cancel(&[attempt(9, 1)]);
+
+        let costs = [7, 8, 9].map(|row| log.leave(row, true).cost);
+        assert_eq!(costs, [Some(17.0), Some(0.0), Some(5.0)]);
+    }
+
+    #[test]
+    fn a_second_call_counts_as_one_of_its_own_and_ends_with_the_first_answer() {
+        let mut log = log(1);
+        let (one, other) = (attempt(4, 1), attempt(4, 1).hedge());
+        log.call(7, one);
+        log.set_time(at(13));
+        log.call(7, other);
+        log.answer(other, 200);
+        log.set_time(at(18));
+        log.end(other, ended(CallSign::Good), Handled::Final(0));
+        log.set_time(at(29));
+        log.cancel(&[one]);
+        log.answer(one, 500);
+        log.end(one, ended(CallSign::Good), Handled::Ignored);
+
+        let told = log.leave(7, true);
+        assert_eq!((told.attempts, told.hedged, told.seconds), (1, true, MILLIS(7)));
+        assert_eq!((told.status, told.cost), (Some(200), Some(10.0)));
+    }
+
+    #[test]
+    fn a_call_that_waits_in_its_function_begins_when_that_says_so() {
+        let mut log = log(1);
+        log.call(7, attempt(4, 1));
+        log.set_time(at(24));
+        log.start(&[attempt(4, 1)]);
+        log.set_time(at(30));
+        log.end(attempt(4, 1), ended(CallSign::Unreachable), Handled::Retried(0));
+        log.call(7, attempt(4, 2));
+        log.set_time(at(41));
+        log.start(&[attempt(4, 2)]);
+        log.set_time(at(48));
+        log.cancel(&[attempt(4, 2)]);
+        log.call(7, attempt(4, AttemptId::TIMEOUT));
+        log.set_time(at(59));
+        let asked = attempt(4, AttemptId::TIMEOUT);
+        log.end(asked, ended(CallSign::Good), Handled::TimeoutAnswered);
+
+        let told = log.leave(7, true);
+        assert_eq!((told.attempts, told.seconds, told.waited), (2, MILLIS(24), MILLIS(13)));
+    }
+
+    #[test]
+    fn a_row_that_is_taken_up_again_goes_on_where_it_was_and_not_with_the_time_between() {
+        let mut before = log(2);
+        before.set_time(at(18));
+        before.call(7, attempt(4, 1));
+        before.set_time(at(31));
+        let saved = [before.pending(7), before.pending(8)];
+        assert_eq!(saved.map(|it| it.seconds), [MILLIS(13), None]);
+        let mut log = log(2);
+        log.restore(7, saved[0]);
+        log.restore(8, saved[1]);
+        log.set_time(at(16));
+        (7..9).for_each(|row| log.call(row, attempt(row, 1)));
+        log.set_time(at(19));
+        (7..9).for_each(|it| log.end(attempt(it, 1), ended(CallSign::Good), Handled::Final(0)));
+
+        let told = [7, 8].map(|row| log.leave(row, true));
+        assert_eq!(told.map(|it| it.attempts), [2, 1]);
+        assert_eq!(told.map(|it| it.seconds), [MILLIS(16), MILLIS(3)]);
+        assert_eq!(told.map(|it| it.waited), [MILLIS(7), MILLIS(25)]);
+        assert_eq!(told.map(|it| it.cost), [Some(10.0), Some(5.0)]);
+    }
+
+    #[test]
+    fn a_row_that_was_never_called_has_not_waited_for_a_call() {
+        let mut log = log(1);
+        log.set_time(at(99));
+
+        assert_eq!(log.leave(7, true), CallInfo { cost: Some(0.0), ..CallInfo::default() });
+        assert_eq!(log.leave(7, true), CallInfo::default(), "nothing is kept of it");
+    }
+}

@@ -15,11 +15,10 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import NoReturn, cast
 
-from sparkawait._core import Log, Port
+from sparkawait._core import Log, Port, Row
 from sparkawait._plan.checks import shown
 from sparkawait._worker.retry_after import plain_headers
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.functions import Row
 from sparkawait.rate_limit import RateLimit
 
 # -- where the lines of the logger ``sparkawait`` go, and how those of Rust come to it.

@@ -22,7 +22,8 @@ import pyarrow as pa
 
 from sparkawait._core import simple_string
 from sparkawait._plan.arrow_types import is_any_list
-from sparkawait._worker.conversion import Misfit, conversion_to, rows_of
+from sparkawait._worker.conversion import conversion_to, rows_of
+from sparkawait._worker.leaf_values import Misfit
 from sparkawait.exceptions import ErrorKind, ResultError
 
 _RowT = TypeVar("_RowT")

@@ -11,9 +11,9 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sparkawait._core import Row
 from sparkawait._plan.callables import describe, is_async
 from sparkawait.functions import AsyncFunction
+from sparkawait.types import Row
 
 
 class ValuesFunction(AsyncFunction):

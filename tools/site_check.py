@@ -104,6 +104,8 @@ def main(site: Path, pictures: Path, names: list[str]) -> None:
         sys.exit("error: no browser; run tools/install-servers --browser")
     pictures.mkdir(parents=True, exist_ok=True)
     names = names or sorted(path.relative_to(site).as_posix() for path in site.rglob("*.html"))
+    if not names:
+        sys.exit(f"error: {site} has no pages; run make site")
     count = 0
     with _served(site) as url, sync_playwright() as play:
         browser = play.chromium.launch(executable_path=program, args=[*FLAGS])

@@ -14,13 +14,15 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from pyspark.accumulators import Accumulator, AccumulatorParam
-from pyspark.sql import SparkSession
+# `sparkawait.Metrics` has these types from here. In `__all__`, the site would read PySpark.
+from pyspark.accumulators import Accumulator as Accumulator  # noqa: PLC0414
+from pyspark.accumulators import AccumulatorParam
+from pyspark.sql import SparkSession as SparkSession  # noqa: PLC0414
 
 from sparkawait._worker.metrics import TaskMetrics, merge
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
-__all__ = ["Accumulator", "SparkSession", "SumsOfSpark", "is_connect", "text_of_failed_task"]
+__all__ = ["SumsOfSpark", "is_connect", "text_of_failed_task"]
 
 _logger = logging.getLogger("sparkawait")
 

@@ -145,7 +145,7 @@ def tables(document: dict[str, Any]) -> str:
         results = [result for result in document["results"] if result["workload"] == name]
         if results:
             found.append(
-                f"### {workload['title']}\n\n{_about(workload)}\n\n{_table(document, results)}"
+                f"## {workload['title']}\n\n{_about(workload)}\n\n{_table(document, results)}"
             )
     return "\n\n".join(found)
 

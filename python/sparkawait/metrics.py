@@ -28,7 +28,7 @@ class Metrics:
     a task that runs in this process is among them with what it had counted a second ago at most.
     What Spark runs again is counted apart:
 
-    | | in the sums | under ``"failed_tasks"`` |
+    | task | in the sums | under ``"failed_tasks"`` |
     |---|---|---|
     | a task that succeeds at once | yes | no |
     | one that fails and is run again | the last run | every run before |

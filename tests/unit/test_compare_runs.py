@@ -337,7 +337,7 @@ def test_a_table_has_the_fastest_first_and_failures_last():
         flink_java=Rounds(failure="no | room"),
     ).document
     lines = page.tables(document).splitlines()
-    assert lines[0] == "### Calls of 1-20 ms, 1000 at a time"
+    assert lines[0] == "## Calls of 1-20 ms, 1000 at a time"
     assert lines[2] == "unordered, 1 000 calls in flight, bound 95 238 rows/s."
     titles = [line.split(" | ")[0] for line in lines if line.startswith("| ")][2:]
     assert titles == ["| **sparkawait, native function, no Spark**", "| Daft", "| Flink, Java"]
@@ -347,10 +347,10 @@ def test_a_table_has_the_fastest_first_and_failures_last():
 def test_tables_are_in_the_order_of_the_workloads_whichever_was_measured_first():
     found = results(daft=Rounds({0: measured(100, 1.0)}))
     found.add(by_name("no-op-ordered"), {"daft": Rounds({0: measured(100, 1.0)})}, "2026-11-21")
-    titles = [it for it in page.tables(found.document).splitlines() if it.startswith("### ")]
+    titles = [it for it in page.tables(found.document).splitlines() if it.startswith("## ")]
     assert titles == [
-        "### Calls that return at once, ordered",
-        "### Calls of 1-20 ms, 1000 at a time",
+        "## Calls that return at once, ordered",
+        "## Calls of 1-20 ms, 1000 at a time",
     ]
 
 

@@ -99,7 +99,7 @@ def test_a_host_that_accepts_and_is_silent_costs_its_own_time_and_not_that_of_th
         ports = f"{silent.getsockname()[1]},{primary.port}"
         login = f"user=tester password={PASSWORD} dbname=postgres"
         dsn = f"host={hosts} port={ports} {login}"
-        function = postgres.lookup(dsn, KIND, ["k"], SCHEMA, connect_timeout="370ms")
+        function = postgres.lookup(dsn, KIND, ["k"], SCHEMA, connect_timeout="1700ms")
 
         found = rows_of(function, *range(1, 24), retry=0)
 

@@ -10,6 +10,7 @@ from typing import Literal, cast
 from sparkawait._plan.checks import integer, mapping, refuse, shown, text
 from sparkawait._plan.option import Option, anything, one_of, optional, options_of
 from sparkawait.batch import the_batch
+from sparkawait.connectors.base import HOW
 from sparkawait.connectors.certificates import tls_words
 from sparkawait.connectors.http_auth import the_auth
 from sparkawait.connectors.http_body import (
@@ -20,7 +21,6 @@ from sparkawait.connectors.http_body import (
     check_template,
 )
 from sparkawait.connectors.http_client import MAX_CONNECTIONS, Client, check_hosts, the_client
-from sparkawait.native_function import HOW
 
 _STATUSES = range(100, 1000)
 

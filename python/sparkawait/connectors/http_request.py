@@ -19,6 +19,7 @@ from sparkawait._plan.checks import is_unicode, refuse, shown
 from sparkawait._plan.models import Declared, Model
 from sparkawait._plan.option import checked
 from sparkawait.batch import Batch
+from sparkawait.connectors.base import Connector
 from sparkawait.connectors.http_auth import Auth
 from sparkawait.connectors.http_body import (
     Each,
@@ -36,7 +37,6 @@ from sparkawait.connectors.http_body import (
 from sparkawait.connectors.http_client import Client, require_hosts
 from sparkawait.connectors.http_options import HTTP_HINTS, HTTP_OPTIONS, require
 from sparkawait.exceptions import ErrorKind
-from sparkawait.native_function import Connector
 from sparkawait.secrets import LookUp, Secret, Sources, looked_up, sources_of
 from sparkawait.types import duplicate
 

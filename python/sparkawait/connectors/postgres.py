@@ -40,9 +40,9 @@ from sparkawait._plan.option import (
 )
 from sparkawait._quantities import positive_duration
 from sparkawait.connectors.arguments import PostgresOptions
+from sparkawait.connectors.base import HOW, PASSWORD, Connector
 from sparkawait.connectors.certificates import CertificateOptions, Certificates, tls_words
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.native_function import HOW, PASSWORD, Connector
 from sparkawait.secrets import (
     LookUp,
     Secret,

@@ -14,8 +14,8 @@ from sparkawait._plan.checks import flag, integer, refuse, shown, text
 from sparkawait._plan.models import Declared, Model
 from sparkawait._plan.option import Option, checked, one_of, optional, options_of, size
 from sparkawait._quantities import positive_duration
+from sparkawait.connectors.base import HOW, PASSWORD, Connector
 from sparkawait.connectors.certificates import CertificateOptions, Certificates, tls_words
-from sparkawait.native_function import HOW, PASSWORD, Connector
 from sparkawait.secrets import LookUp, Secret, Sources, looked_up, reveal, sources_of
 
 # -- the options that all lookups in Redis have: defaults, checks, and what they mean

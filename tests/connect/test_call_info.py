@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import json
-import threading
 from collections import Counter
 from typing import Any
 
@@ -13,6 +11,7 @@ import pytest
 
 import sparkawait as sa
 from tests.support.batches import doubled, inputs, lookup, ok, serve
+from tests.support.counted_answers import Answers, status_of
 from tests.support.postgres_server import PostgresServer
 from tests.support.resp_server import RespServer, bulk
 from tests.support.scripted_server import Answer, ScriptedServer
@@ -20,29 +19,6 @@ from tests.support.scripted_server import Answer, ScriptedServer
 ROWS = 61
 CLIENT = sa.http.Client(proxy=False)
 AGAIN = sa.retry.fixed_delay(2, "1ms", budget=None)
-
-
-class Answers:
-    """Counts the requests for each target, and refuses the first `id % 3` of them."""
-
-    def __init__(self) -> None:
-        self.calls: Counter[int] = Counter()
-        self.lock = threading.Lock()
-
-    def __call__(self, target: str, _before: int) -> Answer:
-        id_ = int(target[1:])
-        with self.lock:
-            self.calls[id_] += 1
-            calls = self.calls[id_]
-        if calls <= id_ % 3:
-            return 503, {}, b""
-        if id_ % 5 == 4:
-            return 404, {}, b""
-        return 201 if id_ % 7 == 1 else 200, {}, json.dumps({"v": 2 * id_}).encode()
-
-
-def status_of(id_: int) -> int:
-    return 404 if id_ % 5 == 4 else 201 if id_ % 7 == 1 else 200
 
 
 def called(function: Any, ids: list[Any], mode: str = "ordered", **options: Any) -> list[Any]:

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `info=` tells of the calls of each row adds up to what was called, in Spark."""
 
-import json
-import threading
 from collections import Counter
 
 import pytest
@@ -10,6 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
 import sparkawait as sa
 from tests.spark.carried import SLOW, of_each_vehicle
+from tests.support.counted_answers import Answers, status_of
 from tests.support.scripted_server import ScriptedServer
 
 pytestmark = pytest.mark.spark
@@ -24,29 +23,6 @@ CALL = (
 
 def again(retries):
     return sa.retry.fixed_delay(retries, "1ms", budget=None)
-
-
-class Answers:
-    """Counts the requests for each row, and refuses the first `id % 3` of them."""
-
-    def __init__(self):
-        self.calls = Counter()
-        self.lock = threading.Lock()
-
-    def __call__(self, target, _before):
-        id_ = int(target[1:])
-        with self.lock:
-            self.calls[id_] += 1
-            calls = self.calls[id_]
-        if calls <= id_ % 3:
-            return 503, {}, b""
-        if id_ % 5 == 4:
-            return 404, {}, b""
-        return 201 if id_ % 7 == 1 else 200, {}, json.dumps({"v": 2 * id_}).encode()
-
-
-def status_of(id_):
-    return 404 if id_ % 5 == 4 else 201 if id_ % 7 == 1 else 200
 
 
 @pytest.fixture

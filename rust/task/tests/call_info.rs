@@ -3,40 +3,21 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
-use std::cell::Cell;
-use std::rc::Rc;
 use std::time::Duration;
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use sparkawait_arrow::{CallInfo, OnError};
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{AttemptId, OutputMode, Retry};
-use sparkawait_core::time::ProcessingTime;
-use sparkawait_runtime::clock::Clock;
-use sparkawait_runtime::parker::Parker;
 use sparkawait_runtime::{AsyncFunction, Patience, Turn};
 use sparkawait_task::error::CallFailure;
 use sparkawait_task::function::{Calls, FailedCall, Replies, ReplyGroup, TaskFunction};
 use sparkawait_task::saved::SavedOperator;
 use sparkawait_task::task::{TaskBuilder, TaskCarry, TaskConfig};
 
-use support::{Answering, Answers, input, task_config, with_on_error, with_retries};
+use support::{Answering, Answers, HandClock, input, task_config, with_on_error, with_retries};
 
 mod support;
-
-/// A clock that goes on while its task waits.
-#[derive(Clone, Default)]
-struct HandClock(Rc<Cell<u64>>);
-
-impl Clock for HandClock {
-    fn now(&self) -> ProcessingTime {
-        ProcessingTime::from_nanos(self.0.get())
-    }
-
-    fn park(&self, _parker: &Parker, timeout: Duration) {
-        self.0.set(self.0.get() + u64::try_from(timeout.as_nanos()).unwrap());
-    }
-}
 
 /// Refuses the first attempt of each row, and answers no other one.
 struct Refusing(Replies);

@@ -3,8 +3,6 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
-use std::cell::Cell;
-use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,34 +10,17 @@ use arrow::array::{AsArray, Int64Array, RecordBatch};
 use arrow::datatypes::Int32Type;
 use sparkawait_arrow::{ERROR_COLUMN, OnError};
 use sparkawait_core::operator::{AttemptId, OutputMode};
-use sparkawait_core::time::ProcessingTime;
-use sparkawait_runtime::clock::Clock;
-use sparkawait_runtime::parker::Parker;
 use sparkawait_runtime::{AsyncFunction, Driver, Patience, Turn};
 use sparkawait_task::function::{Call, Calls, Replies, ResultGroup, TaskFunction};
 use sparkawait_task::saved::SavedOperator;
 use sparkawait_task::task::{TaskBuilder, TaskCarry, TaskConfig, TaskFeeder};
 use sparkawait_task::task_codec::TaskCodec;
 
-use support::{column, input, schema, task_config, with_on_error};
+use support::{HandClock, column, input, schema, task_config, with_on_error};
 
 mod support;
 
 const TIMEOUT: Duration = Duration::from_millis(7);
-
-/// A clock that goes on while its task waits.
-#[derive(Clone, Default)]
-struct HandClock(Rc<Cell<u64>>);
-
-impl Clock for HandClock {
-    fn now(&self) -> ProcessingTime {
-        ProcessingTime::from_nanos(self.0.get())
-    }
-
-    fn park(&self, _parker: &Parker, timeout: Duration) {
-        self.0.set(self.0.get() + u64::try_from(timeout.as_nanos()).unwrap());
-    }
-}
 
 /// What a function was told: calls, and rows that it was asked about.
 #[derive(Clone, Default)]

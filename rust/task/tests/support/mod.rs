@@ -5,8 +5,10 @@
 // Each test binary uses a part of this module.
 #![allow(dead_code, clippy::allow_attributes, reason = "shared by several test binaries")]
 
+use std::cell::Cell;
 use std::num::NonZeroUsize;
 use std::ops::Range;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -17,6 +19,9 @@ use sparkawait_arrow::{ERROR_COLUMN, OnError, OutputColumns};
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{AttemptId, Config, EndOfInput, FailurePolicy, OutputMode, Retry};
 use sparkawait_core::retry::AsyncRetryStrategy;
+use sparkawait_core::time::ProcessingTime;
+use sparkawait_runtime::clock::Clock;
+use sparkawait_runtime::parker::Parker;
 use sparkawait_runtime::{AsyncFunction, BufferTimeout, DriverConfig, Turn};
 use sparkawait_task::concurrency::Concurrency;
 use sparkawait_task::error::{CallFailure, TaskError};
@@ -102,6 +107,20 @@ pub(crate) fn with_on_error(mut config: TaskConfig, on_error: OnError) -> TaskCo
     config.rows.on_error = on_error;
     config.operator.on_failure = FailurePolicy::Emit;
     config
+}
+
+/// A clock that goes on while its task waits.
+#[derive(Clone, Default)]
+pub(crate) struct HandClock(Rc<Cell<u64>>);
+
+impl Clock for HandClock {
+    fn now(&self) -> ProcessingTime {
+        ProcessingTime::from_nanos(self.0.get())
+    }
+
+    fn park(&self, _parker: &Parker, timeout: Duration) {
+        self.0.set(self.0.get() + u64::try_from(timeout.as_nanos()).unwrap());
+    }
 }
 
 /// A task that was built and not started.

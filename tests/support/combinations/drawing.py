@@ -392,8 +392,9 @@ def _limits(chance: random.Random, options: dict[str, Any], rows: int) -> None:
         seconds = (attempts * dearest - whole) / per_second
         if dearest <= whole and seconds < 0.8:
             limits.append(limit)
-    if limits:
-        options["rate_limit"] = limits[:2]
+    found = ["adaptive"] if _maybe(chance, 0.2) else []
+    if limits or found:
+        options["rate_limit"] = [*limits[:2], *found]
 
 
 def _common(chance: random.Random, mode: str, shape: str) -> dict[str, Any]:

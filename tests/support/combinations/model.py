@@ -189,7 +189,7 @@ class Model:
         if calls.part.batch is not None and calls.part.batch.split_on_error:
             # Calls for parts of the rows take no permits of their own.
             return
-        for limit in calls.part.options.get("rate_limit", ()):
+        for limit in _known_limits(calls.part):
             terms = limit.terms("f", "", 1)
             spent: Counter[Any] = Counter()
             for at, row in sorted(calls.starts, key=lambda it: it[0]):
@@ -351,11 +351,15 @@ class Model:
                 yield f"a batch of {len(sizes)} rows has {sum(sizes)} bytes of {bound}"
 
 
+def _known_limits(part: Part) -> list[sa.RateLimit]:
+    """Returns the limits of a function; a rate that is found may be any."""
+    return [it for it in part.options.get("rate_limit", ()) if it != "adaptive"]
+
+
 def _told_of(part: Part, row: Mapping[str, Any], of_row: Sequence[Call]) -> dict[str, Any]:
     """Returns what `info` must tell of a row whose calls were these."""
     told: dict[str, Any] = {"attempts": len(of_row), "cached": False, "hedged": False}
-    limits = part.options.get("rate_limit", ())
-    costs = [it.cost for it in limits if it.cost != 1]
+    costs = [it.cost for it in _known_limits(part) if it.cost != 1]
     price = row["w"] if costs and costs[0] == "w" else next(iter(costs), None)
     told["cost"] = None if price is None else price * len(of_row)
     if part.kind == "http" and of_row:

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns that tell what happened to a row: for the options ``on_error=`` and ``info=``.
-
-The first keeps failures, and says when they are too many; the second tells of calls.
-"""
+"""Where failures are kept, and when they are too many, for the option ``on_error=``."""
 
 from __future__ import annotations
 
@@ -15,9 +12,7 @@ from sparkawait._plan.checks import MAX_COUNT, integer, number, refuse, shown, t
 from sparkawait._plan.option import Option
 
 __all__ = [
-    "CALL_TYPE",
     "ERROR_TYPE",
-    "INFO",
     "ON_ERROR",
     "Capture",
     "FailAfter",
@@ -37,19 +32,6 @@ ERROR_TYPE = pa.struct(
     ]
 )
 """The type of the column, as the extension module makes it."""
-
-CALL_TYPE = pa.struct(
-    [
-        ("attempts", pa.int32()),
-        ("seconds", pa.float64()),
-        ("waited", pa.float64()),
-        ("cached", pa.bool_()),
-        ("hedged", pa.bool_()),
-        ("status", pa.int32()),
-        ("cost", pa.float64()),
-    ]
-)
-"""The type of the column of calls, as the extension module makes it."""
 
 
 @dataclass(frozen=True)
@@ -170,20 +152,4 @@ ON_ERROR = Option(
     " which a second call needs. `sa.FailAfter(rows=, ratio=, on_error=)` does this until too many"
     " rows of a task have failed, and fails the task then",
     type="OnError",
-)
-
-
-def _name(value: object, name: str) -> str | None:
-    """Returns the name of a column; ``None`` for none."""
-    return None if value is None else text(value, name, "the name of a column, such as 'call'")
-
-
-INFO = Option(
-    None,
-    _name,
-    'a name, such as `"call"`, of a struct column that tells of the calls of each row, failed ones'
-    " included: attempts, seconds, waited, cached, hedged, status and cost",
-    type="str | None",
-    of_task=True,
-    is_rare=True,
 )

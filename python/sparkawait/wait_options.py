@@ -33,7 +33,8 @@ from sparkawait._plan.option import (
 )
 from sparkawait._policies import CIRCUIT_BREAKER, HEDGE, MAX_CONCURRENCY
 from sparkawait.cache import CACHE
-from sparkawait.capture import INFO, ON_ERROR
+from sparkawait.call_info import INFO
+from sparkawait.capture import ON_ERROR
 from sparkawait.channels import CHANNELS
 from sparkawait.rate_limit import RATE_LIMIT
 from sparkawait.retry import RETRY

@@ -21,7 +21,7 @@ from sparkawait._plan.checks import MAX_COUNT, refuse
 from sparkawait._plan.function_checks import may_return_several
 from sparkawait._plan.plan import FunctionGroup, Mode, Plan, joined, numbered, without
 from sparkawait._quantities import Bytes
-from sparkawait.capture import CALL_TYPE
+from sparkawait.call_info import CALL_TYPE
 from sparkawait.exceptions import ErrorKind
 from sparkawait.function_with_options import FunctionWithOptions
 from sparkawait.native_function import NativeFunction

@@ -31,7 +31,8 @@ from sparkawait._plan.checks import (
 from sparkawait._plan.function_checks import why_not_repeated
 from sparkawait._worker.results import ResultBuilder
 from sparkawait.batch import Batch
-from sparkawait.capture import CALL_TYPE, ERROR_TYPE, Capture, kept_of, of_failures
+from sparkawait.call_info import CALL_TYPE
+from sparkawait.capture import ERROR_TYPE, Capture, kept_of, of_failures
 from sparkawait.channels import Credits
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunction

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from sparkawait._call_info import INFO
 from sparkawait._emission import CARRY_OVER, OUTPUT_BATCHES, WATERMARK
 from sparkawait._plan.arguments import ColumnArguments, FunctionArguments, WaitArguments
 from sparkawait._plan.checks import ObjectOf
@@ -33,7 +34,6 @@ from sparkawait._plan.option import (
 )
 from sparkawait._policies import CIRCUIT_BREAKER, HEDGE, MAX_CONCURRENCY
 from sparkawait.cache import CACHE
-from sparkawait.call_info import INFO
 from sparkawait.capture import ON_ERROR
 from sparkawait.channels import CHANNELS
 from sparkawait.rate_limit import RATE_LIMIT

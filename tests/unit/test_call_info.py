@@ -11,8 +11,8 @@ import pytest
 
 import sparkawait as sa
 from sparkawait import ErrorKind, arrow
+from sparkawait._call_info import CALL_TYPE
 from sparkawait._plan.options import resolve_unpickled
-from sparkawait.call_info import CALL_TYPE
 
 ROWS = 61
 WAITS = (arrow.ordered_wait, arrow.unordered_wait, arrow.key_ordered_wait)

@@ -15,13 +15,13 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from sparkawait._call_info import CALL_TYPE
 from sparkawait._emission import OutputBatches
 from sparkawait._plan.capacity import rows_per_call
 from sparkawait._plan.checks import MAX_COUNT, refuse
 from sparkawait._plan.function_checks import may_return_several
 from sparkawait._plan.plan import FunctionGroup, Mode, Plan, joined, numbered, without
 from sparkawait._quantities import Bytes
-from sparkawait.call_info import CALL_TYPE
 from sparkawait.exceptions import ErrorKind
 from sparkawait.function_with_options import FunctionWithOptions
 from sparkawait.native_function import NativeFunction

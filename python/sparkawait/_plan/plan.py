@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import pyarrow as pa
 
+from sparkawait._call_info import CALL_TYPE
 from sparkawait._core import Native, ResultColumns
 from sparkawait._plan.arrow_types import nullable
 from sparkawait._plan.capacity import batch_of, policy_arguments, threads_of
@@ -31,7 +32,6 @@ from sparkawait._plan.checks import (
 from sparkawait._plan.function_checks import why_not_repeated
 from sparkawait._worker.results import ResultBuilder
 from sparkawait.batch import Batch
-from sparkawait.call_info import CALL_TYPE
 from sparkawait.capture import ERROR_TYPE, Capture, kept_of, of_failures
 from sparkawait.channels import Credits
 from sparkawait.exceptions import ConfigurationError, ErrorKind

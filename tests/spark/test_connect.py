@@ -65,7 +65,8 @@ def test_rows_outlive_their_micro_batch(results):
     assert carried["meanwhile"] == [number for number in range(20) if number != 7]
     assert carried["in the end"] == EXPECTED
     assert carried["calls"] == list(range(20))
-    assert carried["carried"] == 1
+    # Of the first micro-batch: the row at the gate, and on a busy machine others in flight.
+    assert 1 <= carried["carried"] <= len(EXPECTED)
 
 
 @pytest.mark.since_spark(4, 1)

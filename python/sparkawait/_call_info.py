@@ -30,10 +30,9 @@ def _name(value: object, name: str) -> str | None:
 
 
 INFO = Option(
-    None,
-    _name,
     'a name, such as `"call"`, of a struct column that tells of the calls of each row, failed ones'
     " included: attempts, seconds, waited, cached, hedged, status and cost",
+    _name,
     type="str | None",
     of_task=True,
     is_rare=True,

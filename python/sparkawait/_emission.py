@@ -121,10 +121,9 @@ def _checked(value: object, name: str) -> OutputBatches:
 
 
 OUTPUT_BATCHES = Option(
-    None,
-    _checked,
     "when output batches leave, and how large they are: `sa.OutputBatches(buffer_timeout=,"
     " max_rows=, max_bytes=, target_latency=)`. `max_bytes` also limits the results that wait",
+    _checked,
     type="OutputBatches | None",
     shown='= `sa.OutputBatches("auto", 8192, "64 MB", None)`',
     of_function=False,
@@ -183,13 +182,12 @@ class WatermarkStrategy:
 
 
 WATERMARK = Option(
-    None,
-    ObjectOf(
-        WatermarkStrategy, "made by sparkawait.WatermarkStrategy", ErrorKind.WATERMARK_INVALID
-    ),
     "event time: `sa.WatermarkStrategy.for_bounded_out_of_orderness(column, delay)`, of a"
     " column or an expression. A watermark follows each input batch, or with `every=n` each n"
     " rows; no row of the unordered mode crosses one",
+    ObjectOf(
+        WatermarkStrategy, "made by sparkawait.WatermarkStrategy", ErrorKind.WATERMARK_INVALID
+    ),
     type="WatermarkStrategy | None",
     of_task=True,
     of_columns=False,
@@ -275,11 +273,10 @@ class CarryOver:
 
 
 CARRY_OVER = Option(
-    None,
-    ObjectOf(CarryOver, "a sparkawait.CarryOver or True", short={bool: or_none(CarryOver)}),
     "a micro-batch ends while calls are in flight, and a later one emits their results:"
     " `True`, or `sa.CarryOver(emit=, linger=, order_by=, drain=, vehicle=, name=)`. Streaming"
     " DataFrames only",
+    ObjectOf(CarryOver, "a sparkawait.CarryOver or True", short={bool: or_none(CarryOver)}),
     type="CarryOver | bool | None",
     of_columns=False,
 )

@@ -94,9 +94,8 @@ def _checked(value: object, name: str) -> int | Adaptive | None:
 
 
 MAX_CONCURRENCY = Option(
-    None,
-    _checked,
     "calls in flight per task. `sa.Adaptive(1, 500)` finds out what the destination bears",
+    _checked,
     type="int | Adaptive | None",
     shown="100; no more than `capacity`",
 )
@@ -178,16 +177,15 @@ class CircuitBreaker:
 
 
 CIRCUIT_BREAKER = Option(
-    None,
+    "leaves a destination alone that fails all its calls, and probes it now and then; rows"
+    " wait for up to `max_wait`. `True` means `sa.CircuitBreaker(after_failures=20,"
+    ' initial="1s", maximum="60s", when_open="wait")`',
     ObjectOf(
         CircuitBreaker,
         "a sparkawait.CircuitBreaker or True",
         ErrorKind.RATE_LIMIT_INVALID,
         {bool: or_none(CircuitBreaker)},
     ),
-    "leaves a destination alone that fails all its calls, and probes it now and then; rows"
-    " wait for up to `max_wait`. `True` means `sa.CircuitBreaker(after_failures=20,"
-    ' initial="1s", maximum="60s", when_open="wait")`',
     type="CircuitBreaker | bool | None",
 )
 
@@ -269,15 +267,14 @@ class Hedge:
 
 
 HEDGE = Option(
-    None,
+    "a second call for a row whose call is slow; the first answer wins. `True` means"
+    ' `sa.Hedge(after="p95", max_extra=0.05)`; `"p95"` or `"300ms"` sets its `after`. Only for'
+    " idempotent functions: lookups, GET, and Python functions declared so",
     ObjectOf(
         Hedge,
         "a sparkawait.Hedge, True, or a text such as 'p95' or '300ms' for its `after`",
         short={bool: or_none(Hedge), str: lambda after: Hedge(after=after)},
     ),
-    "a second call for a row whose call is slow; the first answer wins. `True` means"
-    ' `sa.Hedge(after="p95", max_extra=0.05)`; `"p95"` or `"300ms"` sets its `after`. Only for'
-    " idempotent functions: lookups, GET, and Python functions declared so",
     type="Hedge | str | bool | None",
     of_task=True,
 )

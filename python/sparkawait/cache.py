@@ -123,16 +123,15 @@ class Cache:
 
 
 CACHE = Option(
-    None,
+    "rows with equal keys share one call, and the worker process keeps the results:"
+    " `sa.Cache(max_rows=, max_bytes=, expire_after_write=, expire_after_access=,"
+    ' cache_missing=, key=)`; `"10min"` sets its `expire_after_write`, `True` means'
+    " `sa.Cache()`",
     ObjectOf(
         Cache,
         "a sparkawait.Cache, True, or a text such as '10min' for its `expire_after_write`",
         ErrorKind.CACHE_INVALID,
         {bool: or_none(Cache), str: lambda time: Cache(expire_after_write=time)},
     ),
-    "rows with equal keys share one call, and the worker process keeps the results:"
-    " `sa.Cache(max_rows=, max_bytes=, expire_after_write=, expire_after_access=,"
-    ' cache_missing=, key=)`; `"10min"` sets its `expire_after_write`, `True` means'
-    " `sa.Cache()`",
     type="Cache | str | bool | None",
 )

@@ -144,12 +144,12 @@ def _checked(value: object, name: str) -> Literal["fail", "null", "drop"] | Capt
 
 
 ON_ERROR = Option(
-    "fail",
-    _checked,
     'what happens to a row that failed for good: `"fail"` fails the task, `"null"` leaves its'
     ' returned columns null, `"drop"` drops it, `"capture"` adds a struct column `error` with'
     " kind, message, attempts and status. `sa.Capture(..)` gives the column another name,"
     " which a second call needs. `sa.FailAfter(rows=, ratio=, on_error=)` does this until too many"
     " rows of a task have failed, and fails the task then",
+    _checked,
+    default="fail",
     type="OnError",
 )

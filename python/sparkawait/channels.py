@@ -123,15 +123,14 @@ class Channels:
 
 
 CHANNELS = Option(
-    None,
+    "how many channels have rows at a time, or `sa.Channels(..)`. Without `channel=`, for"
+    " native functions that know their destinations",
     ObjectOf(
         Channels,
         "a sparkawait.Channels, or an int for its `count`",
         _KIND,
         {int: lambda count: Channels(count=count)},
     ),
-    "how many channels have rows at a time, or `sa.Channels(..)`. Without `channel=`, for"
-    " native functions that know their destinations",
     type="Channels | int | None",
     is_rare=True,
 )

@@ -368,12 +368,11 @@ def _refuse(message: str) -> NoReturn:
 
 
 RATE_LIMIT = Option(
-    None,
-    checked_limits,
     'calls, or what they cost, per time: `"100/s"`, `sa.RateLimit("100/s", burst=, cost=,'
     " scope=, per_channel=, name=, result_cost=, counts=, per=)`, or a list of them. With"
     ' `"adaptive"`, alone or in the list, the calls per time of each channel follow what its'
     " destination refuses: a 429, a 503, or a raised `sa.RetryAfter`. Without `channel` the task"
     " has one rate",
+    checked_limits,
     type="RateLimits | None",
 )

@@ -81,19 +81,12 @@ class RetryBudget:
             refuse(msg, _KIND)
 
 
-def _checked_budget(value: object) -> RetryBudget | None:
-    """Returns a budget; a number is its ``ratio``.
-
-    Raises:
-        ConfigurationError: If it is something else.
-    """
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return RetryBudget(value)
-    if value is not None and not isinstance(value, RetryBudget):
-        rule = "`budget` must be a sparkawait.RetryBudget, a number for its `ratio`, or None"
-        refuse(f"{rule}, got {shown(value)}", _KIND)
-    return value
-
+_the_budget = ObjectOf(
+    RetryBudget,
+    "a sparkawait.RetryBudget, a number for its `ratio`, or None",
+    _KIND,
+    dict.fromkeys((int, float), RetryBudget),
+)
 
 ResultPredicate = Callable[[list[Any]], bool]
 ExceptionPredicate = (
@@ -323,7 +316,7 @@ def _checked(strategy: AsyncRetryStrategy, budget: object) -> AsyncRetryStrategy
         refuse(f"`if_result` must be callable, got {shown(strategy.if_result)}", _KIND)
     _check_call(strategy.if_result, "if_result", "results")
     _check_exception_predicate(strategy.if_exception)
-    return replace(strategy, budget=_checked_budget(budget))
+    return replace(strategy, budget=_the_budget(budget, "budget"))
 
 
 def _check_exception_predicate(predicate: object) -> None:
@@ -364,7 +357,11 @@ def _retries(count: int) -> AsyncRetryStrategy | None:
 
 
 RETRY = Option(
-    None,
+    "how often, and when, a failed call is made again: `3` means"
+    " `sa.retry.exponential_backoff(3)`, `0` never; or a strategy of `sa.retry`. By default"
+    " only calls that were not carried out: not sent, refused with 429, 503 and the like, or a"
+    " raised `sa.RetryAfter(delay)`; reads of Redis and PostgreSQL also after a lost"
+    " connection",
     ObjectOf(
         AsyncRetryStrategy,
         "made by sparkawait.retry, a number of retries, or 0 for none",
@@ -372,11 +369,6 @@ RETRY = Option(
         {int: _retries},
         default=ONLY_REFUSED,
     ),
-    "how often, and when, a failed call is made again: `3` means"
-    " `sa.retry.exponential_backoff(3)`, `0` never; or a strategy of `sa.retry`. By default"
-    " only calls that were not carried out: not sent, refused with 429, 503 and the like, or a"
-    " raised `sa.RetryAfter(delay)`; reads of Redis and PostgreSQL also after a lost"
-    " connection",
     type="AsyncRetryStrategy | int | None",
     of_task=True,
     shown="3 times what was not carried out",

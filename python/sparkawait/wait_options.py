@@ -18,16 +18,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from sparkawait._call_info import INFO
 from sparkawait._emission import CARRY_OVER, OUTPUT_BATCHES, WATERMARK
 from sparkawait._plan.arguments import ColumnArguments, FunctionArguments, WaitArguments
-from sparkawait._plan.checks import ObjectOf
+from sparkawait._plan.checks import ObjectOf, flag
 from sparkawait._plan.option import (
     Option,
-    anything,
-    boolean,
+    checked,
     documented,
     one_of,
     optional,
     options_of,
-    refuse_unknown,
     route,
     rows_or_bytes,
     seconds,
@@ -76,38 +74,34 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
     """
 
     schema = Option(
-        None,
-        anything,
         "the columns that the function returns, unless it declares them: a DDL string, a"
         " `StructType` or a `pyarrow.Schema`",
         type="SchemaLike | None",
         shown="the function's",
     )
     timeout = Option(
-        "60s",
-        seconds,
         "time for one row, with all attempts and back-offs, from its first call on; waiting"
         ' in line does not count. `None` for no limit. Write a text such as `"5s"`, a'
         " timedelta or seconds",
+        seconds,
+        default="60s",
         type="Duration | None",
         of_task=True,
     )
     attempt_timeout = Option(
-        None,
-        seconds,
         "time for one attempt. Then it is cancelled, and retried unless the function is not"
         " idempotent",
+        seconds,
         type="Duration | None",
         of_task=True,
         is_rare=True,
     )
     max_wait = Option(
-        None,
-        seconds,
         "how long a row waits for a destination that is gone: its circuit breaker is open, or"
         " it has not answered for `timeout`. Then the row fails with kind"
         " `destination-unavailable`, as a timeout, or gets the results of `on_timeout`. A"
         " `Retry-After` is waited out unless you give `max_wait`",
+        seconds,
         type="Duration | None",
         shown="= `timeout`",
         of_task=True,
@@ -115,12 +109,11 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
     )
     max_concurrency = MAX_CONCURRENCY
     capacity = Option(
-        None,
-        optional(rows_or_bytes),
         "rows that a task holds, completed ones included. Ordered mode holds eight times as"
         " many rows as calls, because completed rows wait for slow ones. It never makes more"
         ' calls. A text such as `"256 MB"` (powers of 1024) limits memory instead of rows:'
         " results plus 128 bytes per row",
+        optional(rows_or_bytes),
         type="Size | None",
         shown="= `max_concurrency`; 8 x if ordered",
         of_function=False,
@@ -129,29 +122,26 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
     hedge = HEDGE
     on_error = ON_ERROR
     on_timeout = Option(
-        None,
-        anything,
         "results for a row that timed out or exceeded `max_wait`, or a plain function of the"
         " row that returns them. Python functions only",
         type="Any | Callable[[Row], Any]",
     )
     info = INFO
     output: Option[Any] = Option(
-        "append",
-        one_of("append", "replace"),
         '`"append"`: the columns of the input and the returned ones; `"replace"`: the'
         " returned columns only",
+        one_of("append", "replace"),
+        default="append",
         type="Output",
         of_columns=False,
         of_task=True,
     )
     cache = CACHE
     channel = Option(
-        None,
-        route,
         "the destination of a row, such as its host or tenant: a column, an expression, or"
         " several. A slow destination does not hold up the others. Each gets a tenth of the"
         " calls, unless `channels=3` gives the number of destinations",
+        route,
         type="ColumnsLike | None",
     )
     channels = CHANNELS
@@ -160,12 +150,12 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
     watermark = WATERMARK
     output_batches = OUTPUT_BATCHES
     warm_up = Option(
-        True,  # noqa: FBT003 - the default
-        boolean,
         "starts with few calls (an eighth, at least 4), so that `show()` and `limit` do not"
         " pay for rows that you won't see; full speed 100 ms after the first rows were taken. Only"
         " in the first tasks of a function in a worker: a later `show(3)` may pay for"
         " `max_concurrency` rows and more",
+        flag,
+        default=True,
         type="bool",
         of_columns=False,
         is_rare=True,
@@ -179,17 +169,12 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
     def __init__(self, **options: Unpack[WaitArguments]) -> None:
         """Checks each value by itself."""
         given: dict[str, Any] = {**options}
-        known = options_of(WaitOptions)
+        values = checked(OPTIONS, given, _HINTS)
         for name in given:
-            if name not in known:
-                refuse_unknown(name, known, _HINTS.get(name, ""))
-        values = {name: given.get(name, option.default) for name, option in known.items()}
-        self.__dict__["given"] = given
-        for name, option in known.items():
-            checked = self.__dict__[name] = option.check(values[name], name)
             # `None` may be what a short form stands for, as 0 of `retry`, and mean something else.
-            if name in given and isinstance(option.check, ObjectOf) and checked is not None:
-                given[name] = checked
+            if isinstance(OPTIONS[name].check, ObjectOf) and values[name] is not None:
+                given[name] = values[name]
+        self.__dict__.update(values, given=given)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         """Refuses: two calls may share the set."""

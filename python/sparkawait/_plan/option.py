@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, get_type_hints, overload
 
-from sparkawait._plan.checks import MAX_BYTES, choice, flag, integer, refuse, shown
+from sparkawait._plan.checks import MAX_BYTES, choice, integer, refuse, shown
 from sparkawait._quantities import Bytes, ColumnLike, columns, optional_duration, parse_size
 from sparkawait.exceptions import ErrorKind
 
@@ -31,13 +31,18 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _WIDTH = 100
 
 
+def anything(value: Any, name: str) -> Any:  # noqa: ARG001 - a check gets the name
+    """Returns what is checked with others only, or not at all."""
+    return value
+
+
 class Option(Generic[_T]):
     """One option of a class; an attribute of its instances is what the check has returned.
 
     Args:
-        default: What it is when it is not given.
-        check: Returns what was given in one form, or refuses it; gets its name, too.
         meaning: What it means, with units and with the words that it may be.
+        check: Returns what was given in one form, or refuses it; gets its name, too.
+        default: What it is when it is not given.
         type: What it takes, as a signature says it; its names are known where the option is made.
         shown: The default as a table says it, where that is not its `repr`.
         of_columns: Whether column functions have it.
@@ -50,10 +55,10 @@ class Option(Generic[_T]):
 
     def __init__(
         self,
-        default: object,
-        check: Callable[[Any, str], _T],
         meaning: str,
+        check: Callable[[Any, str], _T] = anything,
         *,
+        default: object = None,
         type: str = "",  # noqa: A002 - what it is
         shown: str = "",
         of_columns: bool = True,
@@ -208,11 +213,6 @@ _LONG = 10_000
 """Seconds that somebody may have meant as milliseconds."""
 
 
-def anything(value: Any, name: str) -> Any:  # noqa: ARG001 - a check gets the name
-    """Returns what can be checked with the function only."""
-    return value
-
-
 def optional(check: Callable[[object, str], _T]) -> Callable[[object, str], _T | None]:
     """Returns a check that ``None`` passes."""
     return lambda value, name: None if value is None else check(value, name)
@@ -256,11 +256,6 @@ def size(value: object, name: str) -> int:
 def one_of(*words: str) -> Callable[[object, str], Any]:
     """Returns a check for one of some words."""
     return lambda value, name: choice(value, name, *words)
-
-
-def boolean(value: object, name: str) -> bool:
-    """Returns ``True`` or ``False``."""
-    return flag(value, name)
 
 
 def route(value: object, name: str) -> tuple[ColumnLike, ...] | None:

@@ -23,18 +23,17 @@ from sparkawait.native_function import NativeFunction
 from sparkawait.secrets import LookUp, Sources, a_password, left_out, looked_up
 
 HOW = Option(
-    "left",
-    one_of("left", "inner"),
     'what happens to a row that misses: `"left"` gives nulls, `"inner"` drops it',
+    one_of("left", "inner"),
+    default="left",
     type='Literal["left", "inner"]',
 )
 """An option of each connector."""
 
 PASSWORD = Option(
-    None,
-    optional(a_password),
     "where the address does not have it: a text, or a secret, which is looked up again when the"
     " server refuses it",
+    optional(a_password),
     type="str | Secret | None",
 )
 """An option of connectors to databases."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from sparkawait._plan.checks import is_unicode, refuse
-from sparkawait._plan.option import Option, anything
+from sparkawait._plan.option import Option
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.secrets import LookUp, Secret, looked_up
 
@@ -35,16 +35,12 @@ class CertificateOptions:
     """The options of all connectors that encrypt; `Certificates` checks them together."""
 
     ca = Option(
-        None,
-        anything,
         "certificates to trust instead of the system's, in PEM form: a path that every executor"
         " has, a text or a secret",
         type="Pem | None",
     )
-    certificate = Option(None, anything, "the client's certificate, likewise", type="Pem | None")
-    private_key = Option(
-        None, anything, "the key of `certificate`, if it is not in there", type="Pem | None"
-    )
+    certificate = Option("the client's certificate, likewise", type="Pem | None")
+    private_key = Option("the key of `certificate`, if it is not in there", type="Pem | None")
 
 
 @dataclass(frozen=True, repr=False)

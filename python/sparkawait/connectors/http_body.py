@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from sparkawait import _core
-from sparkawait._plan.checks import mapping, refuse, shown, text
+from sparkawait._plan.checks import ObjectOf, mapping, refuse, shown, text
 from sparkawait.batch import Batch
 from sparkawait.exceptions import ErrorKind
 from sparkawait.secrets import LookUp, Secret, looked_up, reveal
@@ -327,11 +327,7 @@ class Items:
         }
 
 
-def check_reply(value: object, name: str) -> ReplyItems | None:
-    """Returns what `items` has made, or ``None``."""
-    if value is not None and not isinstance(value, ReplyItems):
-        refuse(f"`{name}` must be made by sparkawait.http.items, got {shown(value)}")
-    return value
+the_items = ObjectOf(ReplyItems, "made by sparkawait.http.items")
 
 
 def _id(value: object) -> tuple[str, str | None]:

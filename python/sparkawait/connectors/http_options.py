@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Literal, cast
 
 from sparkawait._plan.checks import integer, mapping, refuse, shown, text
-from sparkawait._plan.option import Option, anything, one_of, optional, options_of
+from sparkawait._plan.option import Option, one_of, optional, options_of
 from sparkawait.batch import the_batch
 from sparkawait.connectors.base import HOW
 from sparkawait.connectors.certificates import tls_words
@@ -17,8 +17,8 @@ from sparkawait.connectors.http_body import (
     Lines,
     Template,
     check_parts,
-    check_reply,
     check_template,
+    the_items,
 )
 from sparkawait.connectors.http_client import MAX_CONNECTIONS, Client, check_hosts, the_client
 
@@ -79,161 +79,136 @@ def require(condition: bool, message: str) -> None:  # noqa: FBT001 - what is to
 
 class _Fields:
     query = Option(
-        default=None,
-        check=_templates,
-        meaning="parameters to append to the address, by name; values are templates",
+        "parameters to append to the address, by name; values are templates",
+        _templates,
         type="Mapping[str, Template]",
     )
     headers = Option(
-        default=None,
-        check=_templates,
-        meaning="headers by name; values are templates or secrets. A secret of a file or a "
+        "headers by name; values are templates or secrets. A secret of a file or a "
         "provider is read again when the server answers 401",
+        _templates,
         type="Mapping[str, Template]",
     )
     json = Option(
-        default=None,
-        check=anything,
-        meaning="the request's body as a JSON value with columns in it; with `batch`, "
+        "the request's body as a JSON value with columns in it; with `batch`, "
         "`sa.http.each(..)` in it is an array with an element for each row",
         type="Any",
     )
     body = Option(
-        default=None,
-        check=optional(_body),
-        meaning="the request's body as a template; with `batch`, `sa.http.lines(..)` has lines "
+        "the request's body as a template; with `batch`, `sa.http.lines(..)` has lines "
         "for each row",
+        optional(_body),
         type="Template | Lines | None",
     )
     form = Option(
-        default=None,
-        check=optional(_templates),
-        meaning="the request's body as fields of a form, `application/x-www-form-urlencoded`; "
+        "the request's body as fields of a form, `application/x-www-form-urlencoded`; "
         "values are templates, and a field with a null column is left out",
+        optional(_templates),
         type="Mapping[str, Template] | None",
     )
     multipart = Option(
-        default=None,
-        check=optional(check_parts),
-        meaning="the request's body as `multipart/form-data`: templates by name, and files, which "
+        "the request's body as `multipart/form-data`: templates by name, and files, which "
         "`sa.http.file(..)` makes of columns; a part with a null column is left out",
+        optional(check_parts),
         type="Mapping[str, Template | Part] | None",
     )
     auth = Option(
-        default=None,
-        check=the_auth,
-        meaning="who calls: `sa.http.basic(..)`, `sa.http.bearer(..)`, `sa.http.oauth2(..)` or "
+        "who calls: `sa.http.basic(..)`, `sa.http.bearer(..)`, `sa.http.oauth2(..)` or "
         "`sa.http.aws_sigv4(..)`. After 401 its secrets are read again, and the call is made once "
         "more",
+        the_auth,
         type="Auth | None",
     )
     allow_hosts = Option(
-        default=None,
-        check=lambda value, _: check_hosts(value),
-        meaning='the hosts that rows may name: `"api.example.com"`, `"api.example.com:8443"` for '
+        'the hosts that rows may name: `"api.example.com"`, `"api.example.com:8443"` for '
         'one port, `".example.com"` for all hosts below. They are meant by https, except '
         '`"http://localhost"` and where the address itself starts with `http://`. A row '
         "that names another fails, and no call is made. Needed where a column names the "
         "host and a header, a secret or a password goes along",
+        lambda value, _: check_hosts(value),
         type="Iterable[str] | None",
     )
     idempotency_key = Option(
-        default=None,
-        check=lambda value, _: _key(value),
-        meaning="sends the header `Idempotency-Key`, the same in all attempts of a row: `True` "
+        "sends the header `Idempotency-Key`, the same in all attempts of a row: `True` "
         "for a random one, which is another one when Spark runs the task again, or a "
         "template over columns that name the row. With `batch` one for a request, made of its rows",
+        lambda value, _: _key(value),
         type="str | Literal[True] | None",
     )
     batch = Option(
-        default=None,
-        check=the_batch,
-        meaning="sends one request for many rows: `sa.Batch(max_rows=, max_bytes=, linger=, "
+        "sends one request for many rows: `sa.Batch(max_rows=, max_bytes=, linger=, "
         "split_on_error=)`; `64` is its `max_rows`. The rows of a request are of one channel, and "
         "alike in all that stands beside `each` or `lines`",
+        the_batch,
         type="Batch | int | None",
         shown="a request a row",
     )
     rows = Option(
-        default=None,
-        check=optional(text),
-        meaning="JSON path of the array whose elements are the result rows. By default the "
+        "JSON path of the array whose elements are the result rows. By default the "
         "document is the row, or the array of rows. With `batch` each element is the result of "
         "one row, an array too, and null a miss",
+        optional(text),
         type="str | None",
     )
     items = Option(
-        default=None,
-        check=check_reply,
-        meaning="with `batch`, what a result says of its row: `sa.http.items(id=, error=, status=, "
+        "with `batch`, what a result says of its row: `sa.http.items(id=, error=, status=, "
         "retry=)`",
+        the_items,
         type="ReplyItems | None",
         shown="results are in the order of the rows",
     )
     paths = Option(
-        default=None,
-        check=_texts_by_name,
-        meaning="JSON paths of columns that are not members of their own name",
+        "JSON paths of columns that are not members of their own name",
+        _texts_by_name,
         type="Mapping[str, str]",
     )
     returns = Option(
+        '`"json"` (needs a schema), `"text"` or `"bytes"` for one column `body`, or `"nothing"`',
+        one_of("json", "text", "bytes", "nothing"),
         default="json",
-        check=one_of("json", "text", "bytes", "nothing"),
-        meaning='`"json"` (needs a schema), `"text"` or `"bytes"` for one column `body`, or '
-        '`"nothing"`',
         type='Literal["json", "text", "bytes", "nothing"]',
     )
     status = Option(
-        default=None,
-        check=optional(text),
-        meaning="name of a column with the response's status",
-        type="str | None",
+        "name of a column with the response's status", optional(text), type="str | None"
     )
     response_headers = Option(
-        default=None,
-        check=_texts_by_name,
-        meaning="columns out of the response's headers: header by name of the column",
+        "columns out of the response's headers: header by name of the column",
+        _texts_by_name,
         type="Mapping[str, str]",
     )
     how = HOW
     success = Option(
+        "statuses that are a success: numbers and ranges",
+        lambda value, name: tuple(_ranges(value, name)),
         default=range(200, 300),
-        check=lambda value, name: tuple(_ranges(value, name)),
-        meaning="statuses that are a success: numbers and ranges",
         type="int | range | Iterable[int | range]",
         shown="200 to 299",
     )
     missing = Option(
+        "statuses that are a miss, likewise",
+        _statuses,
         default=(),
-        check=_statuses,
-        meaning="statuses that are a miss, likewise",
         type="int | range | Iterable[int | range]",
         shown="404 for GET and HEAD, else none",
     )
     retry_status = Option(
-        default=None,
-        check=lambda value, name: None if value is None else tuple(_ranges(value, name)),
-        meaning="the statuses that are worth another attempt, likewise, also of a POST, and no "
-        "others",
+        "the statuses that are worth another attempt, likewise, also of a POST, and no others",
+        lambda value, name: None if value is None else tuple(_ranges(value, name)),
         type="int | range | Iterable[int | range] | None",
         shown="408, 425, 429, 503, and with `retry` all from 500 where twice is harmless",
     )
     max_requests = Option(
-        default=None,
-        check=lambda value, name: (
-            None if value is None else integer(value, name, 1, MAX_CONNECTIONS)
-        ),
-        meaning="most requests at a time in a task, up to 65 535: fewer than `max_concurrency`, or"
+        "most requests at a time in a task, up to 65 535: fewer than `max_concurrency`, or"
         " more than the default bound of a process, 1 024 or half of `ulimit -n`",
+        lambda value, name: None if value is None else integer(value, name, 1, MAX_CONNECTIONS),
         type="int | None",
         shown="as many as `max_concurrency`",
     )
     client = Option(
-        default=None,
-        check=the_client,
-        meaning="how connections are made: `sa.http.Client(connect_timeout=, read_timeout=, "
+        "how connections are made: `sa.http.Client(connect_timeout=, read_timeout=, "
         "max_reply_bytes=, redirects=, version=, streams_per_connection=, compressed=, proxy=, "
         "ca=, certificate=, private_key=)`; several functions may have the same",
+        the_client,
         type="Client | None",
         shown="`sa.http.Client()`",
     )

@@ -30,7 +30,6 @@ from sparkawait._plan.checks import (
 from sparkawait._plan.models import Model, declared_by
 from sparkawait._plan.option import (
     Option,
-    anything,
     checked,
     documented,
     one_of,
@@ -86,73 +85,68 @@ class _Fields(CertificateOptions):
     how = HOW
     password = PASSWORD
     batch = Option(
-        default="auto",
-        check=_batch,
-        meaning='most rows in one query. `"auto"` is 1000, and one query per row where the '
+        'most rows in one query. `"auto"` is 1000, and one query per row where the '
         "statement cannot be part of another, such as an `insert`; 1 is always one query "
         "per row. With `channel=` the rows of a query are of one channel. If a row makes "
         "a query fail, it is looked for in further queries and fails alone",
+        _batch,
+        default="auto",
         type='int | Literal["auto"]',
     )
     connections = Option(
-        default=4,
-        check=lambda value, name: integer(value, name, 1, MAX_CONNECTIONS),
-        meaning="connections in each process, shared by its tasks; at most 1000. A channel has "
+        "connections in each process, shared by its tasks; at most 1000. A channel has "
         "its share of them, and never the last one. `connections` times `batch` rows are "
         "on their way at most, however many calls an operator may have",
+        lambda value, name: integer(value, name, 1, MAX_CONNECTIONS),
+        default=4,
         type="int",
     )
     connect_timeout = Option(
-        default="10s",
-        check=positive_duration,
-        meaning="longest time to connect in",
-        type="Duration",
+        "longest time to connect in", positive_duration, default="10s", type="Duration"
     )
     statement_timeout = Option(
-        default="60s",
-        check=optional(_statement_timeout),
-        meaning="when the server ends a statement by itself, so that none is left running when "
+        "when the server ends a statement by itself, so that none is left running when "
         "its client is gone; at most 24 days. `None` leaves it to the server's setting. "
         "Of the rows of a query that takes longer, only the one at fault fails",
+        optional(_statement_timeout),
+        default="60s",
         type="Duration | None",
     )
     writes = Option(
-        default=False,
-        check=the_writes,
-        meaning="whether the statement may change data; transactions are read-only without. "
+        "whether the statement may change data; transactions are read-only without. "
         '`"idempotent"`: and two of them do what one does, such as an upsert, so that `retry` '
         "makes one again that may have been carried out, and `hedge` a second one",
+        the_writes,
+        default=False,
         type='bool | Literal["idempotent"]',
     )
     prepare = Option(
-        default=True,
-        check=flag,
-        meaning="whether statements are prepared once for each connection. `False` leaves nothing "
+        "whether statements are prepared once for each connection. `False` leaves nothing "
         "behind on a connection, as poolers such as PgBouncer need it in transaction "
         "mode: the server reads the statement for every query, in a transaction of "
         "its own",
+        flag,
+        default=True,
         type="bool",
     )
     null_args = Option(
-        default="miss",
-        check=one_of("miss", "call"),
-        meaning='what happens to a row with a null among its arguments: `"miss"` is a miss '
+        'what happens to a row with a null among its arguments: `"miss"` is a miss '
         'without a call, `"call"` runs the statement, which must know what to do with '
         "it",
+        one_of("miss", "call"),
+        default="miss",
         type='Literal["miss", "call"]',
     )
     max_reply_bytes = Option(
-        default="64 MB",
-        check=size,
-        meaning="a row for which more is found fails: an int of bytes, or a text (powers of 1024). "
+        "a row for which more is found fails: an int of bytes, or a text (powers of 1024). "
         "What is found for all rows of a query may "
         "have as much; if it has more, the query is run again for half of them each",
+        size,
+        default="64 MB",
         type="Size",
     )
     ca = Option(
-        default=None,
-        check=anything,
-        meaning="authorities that the server's certificate must come from, in PEM form: a path "
+        "authorities that the server's certificate must come from, in PEM form: a path "
         "that every executor has, a text or a secret. Given, the connection must be "
         "encrypted and they are checked, also with `sslmode=prefer`; not given, those of the "
         "system are taken",

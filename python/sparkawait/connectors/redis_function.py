@@ -26,59 +26,59 @@ MAX_CONNECTIONS = 1000
 
 class _Fields(CertificateOptions):
     how = HOW
-    username = Option(None, optional(text), "where the URL does not have it", type="str | None")
+    username = Option("where the URL does not have it", optional(text), type="str | None")
     password = PASSWORD
     database = Option(
-        None,
-        optional(lambda value, name: integer(value, name, 0)),
         "the number of the database, where the URL does not have it",
+        optional(lambda value, name: integer(value, name, 0)),
         type="int | None",
     )
     sentinel = Option(
-        None,
-        optional(text),
         "the name that sentinels know the primary by; then the URLs are those of the sentinels and"
         " of their users, while `username` and `password` are those of the server",
+        optional(text),
         type="str | None",
     )
     cluster = Option(
-        default=False,
-        check=flag,
-        meaning="whether the server is a node of a cluster, whose nodes are channels if `channels=`"
+        "whether the server is a node of a cluster, whose nodes are channels if `channels=`"
         " is given",
+        flag,
+        default=False,
         type="bool",
     )
     read_from = Option(
-        "primary",
-        one_of("primary", "replica"),
         'which nodes of a cluster are asked: `"primary"` or `"replica"`',
+        one_of("primary", "replica"),
+        default="primary",
         type='Literal["primary", "replica"]',
     )
     connections = Option(
-        1,
-        lambda value, name: integer(value, name, 1, MAX_CONNECTIONS),
         "connections of each process to a node, shared by its tasks; at most 1000",
+        lambda value, name: integer(value, name, 1, MAX_CONNECTIONS),
+        default=1,
         type="int",
     )
-    connect_timeout = Option("5s", positive_duration, "longest time to connect in", type="Duration")
+    connect_timeout = Option(
+        "longest time to connect in", positive_duration, default="5s", type="Duration"
+    )
     idle_timeout = Option(
-        "30s",
-        positive_duration,
         "a server that owes replies and sends nothing for so long is given up, also one that"
         " sends nothing until all calls of its oldest commands were cancelled",
+        positive_duration,
+        default="30s",
         type="Duration",
     )
     max_reply_bytes = Option(
-        "64 MB",
-        size,
         "a row whose reply has more fails: an int of bytes, or a text (powers of 1024)",
+        size,
+        default="64 MB",
         type="Size",
     )
     sslmode = Option(
-        "verify-full",
-        one_of("verify-full", "verify-ca"),
         'what the certificate of the server must be: `"verify-full"`, from an authority and for its'
         ' host; `"verify-ca"`, from an authority of `ca`, whatever host it is for',
+        one_of("verify-full", "verify-ca"),
+        default="verify-full",
         type='Literal["verify-full", "verify-ca"]',
     )
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, cast
 
 from sparkawait._plan.callables import describe, is_async, misfit_of
-from sparkawait._plan.checks import ObjectOf, integer, is_unicode, shown
+from sparkawait._plan.checks import ObjectOf, choice, flag, integer, refuse, shown, text
 from sparkawait._plan.option import Option
 from sparkawait._quantities import ColumnLike, is_expression, parse_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
@@ -42,6 +42,7 @@ Per = Literal["row", "request"]
 MAX_LIMITS = 4
 """The most limits of one call, as `_core.Task` takes them."""
 _MOST = 2**53
+_OF, _KIND = " of RateLimit", ErrorKind.RATE_LIMIT_INVALID
 _RATE = re.compile(r"\s*(?P<permits>[\d_]+)\s*/\s*(?P<period>[\w.µμ]+(?:\s*[a-zA-Zµμ]+)?)\s*")
 _NANOS = 1_000_000_000
 
@@ -144,33 +145,18 @@ class RateLimit:
             _check_count("burst", self.burst, 1)
         _check_cost(self.cost)
         self._check_most()
-        scope = cast("object", self.scope)
-        is_text = isinstance(scope, str)
-        if scope is not None and not (is_text and scope in ("task", "host", "job")):
-            _refuse(f"`scope` of RateLimit must be 'task', 'host' or 'job', got {shown(scope)}")
-        if not isinstance(cast("object", self.per_channel), bool):
-            _refuse(f"`per_channel` of RateLimit must be a bool, got {shown(self.per_channel)}")
-        name = cast("object", self.name)
-        if name is not None and (not isinstance(name, str) or not name or not is_unicode(name)):
-            _refuse(f"`name` of RateLimit must be a name that is not empty, got {shown(name)}")
-        result_cost = cast("object", self.result_cost)
-        if result_cost is not None and (not isinstance(result_cost, str) or not result_cost):
-            _refuse(
-                "`result_cost` of RateLimit must be the name of a column of the results,"
-                f" got {shown(result_cost)}"
-            )
-        counts = cast("object", self.counts)
-        if counts is not None and (
-            not isinstance(counts, str) or counts not in ("requests", "tokens", "other")
-        ):
-            _refuse(
-                "`counts` of RateLimit must be 'requests', 'tokens' or 'other',"
-                f" got {shown(counts)}"
-            )
-        per = cast("object", self.per)
-        if not isinstance(per, str) or per not in ("row", "request"):
-            _refuse(f"`per` of RateLimit must be 'row' or 'request', got {shown(per)}")
-        if per == "request" and self.is_settled:
+        if self.scope is not None:
+            choice(self.scope, "scope", "task", "host", "job", of=_OF, kind=_KIND)
+        flag(self.per_channel, "per_channel", of=_OF, kind=_KIND)
+        if self.name is not None:
+            text(self.name, "name", "a name that is not empty", of=_OF, kind=_KIND)
+        if self.result_cost is not None:
+            rule = "the name of a column of the results"
+            text(self.result_cost, "result_cost", rule, of=_OF, kind=_KIND)
+        if self.counts is not None:
+            choice(self.counts, "counts", "requests", "tokens", "other", of=_OF, kind=_KIND)
+        choice(self.per, "per", "row", "request", of=_OF, kind=_KIND)
+        if self.per == "request" and self.is_settled:
             _refuse("`per='request'` of RateLimit needs an int as its `cost`, and no `result_cost`")
 
     def _check_most(self) -> None:
@@ -274,7 +260,7 @@ _ADAPTIVE = "adaptive"
 _RULE = (
     "a sparkawait.RateLimit, a text such as '100/s' for its `rate`, 'adaptive', or a list of them"
 )
-_the_limit = ObjectOf(RateLimit, _RULE, ErrorKind.RATE_LIMIT_INVALID, {str: RateLimit})
+_the_limit = ObjectOf(RateLimit, _RULE, _KIND, {str: RateLimit})
 
 
 def checked_limits(value: object, name: str) -> Limits:
@@ -339,7 +325,7 @@ def _burst_of(permits: int, nanos: int) -> int:
 
 
 def _check_count(name: str, value: object, least: int) -> None:
-    integer(value, name, least, _MOST, of=" of RateLimit", kind=ErrorKind.RATE_LIMIT_INVALID)
+    integer(value, name, least, _MOST, of=_OF, kind=_KIND)
 
 
 def _check_cost(cost: object) -> None:
@@ -364,7 +350,7 @@ def _check_cost(cost: object) -> None:
 
 
 def _refuse(message: str) -> NoReturn:
-    raise ConfigurationError(message, ErrorKind.RATE_LIMIT_INVALID)
+    refuse(message, _KIND)
 
 
 RATE_LIMIT = Option(

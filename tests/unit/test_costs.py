@@ -337,11 +337,11 @@ async def later(row):
         ({"cost": later}, "must be a plain function, which returns at once, got `later`"),
         ({"cost": lambda: 1}, "`cost` of RateLimit does not fit"),
         ({"result_cost": ""}, "`result_cost` of RateLimit must be the name of a column"),
-        ({"per": "batch"}, "`per` of RateLimit must be 'row' or 'request', got 'batch'"),
+        ({"per": "batch"}, "`per` of RateLimit must be one of 'row', 'request', got 'batch'"),
         ({"per": "request", "cost": "tokens"}, "needs an int as its `cost`, and no `result_cost`"),
         ({"per": "request", "result_cost": "n"}, "needs an int as its `cost`, and no `result_c"),
         ({"result_cost": 7}, "`result_cost` of RateLimit must be the name of a column"),
-        ({"counts": "calls"}, "`counts` of RateLimit must be 'requests', 'tokens' or 'other'"),
+        ({"counts": "calls"}, "`counts` of RateLimit must be one of 'requests', 'tokens', 'other'"),
     ],
 )
 def test_a_wrong_cost_is_refused(arguments, message):

@@ -66,7 +66,7 @@ def test_a_rate_is_permits_per_time_and_the_burst_is_a_seconds_worth(rate, permi
         ({"rate": "5/s", "burst": 0}, "`burst` of RateLimit must be an int of at least 1, got 0"),
         ({"rate": "5/s", "burst": 1.5}, "`burst` of RateLimit must be an int"),
         ({"rate": "5/s", "cost": -1}, "`cost` of RateLimit must be an int of at least 0, got -1"),
-        ({"rate": "5/s", "scope": "galaxy"}, "must be 'task', 'host' or 'job', got 'galaxy'"),
+        ({"rate": "5/s", "scope": "galaxy"}, "must be one of 'task', 'host', 'job', got 'galaxy'"),
         ({"rate": "5/s", "per_channel": 1}, "`per_channel` of RateLimit must be a bool"),
         ({"rate": "5/s", "name": ""}, "`name` of RateLimit must be a name"),
         ({"rate": "adaptive"}, "'adaptive' stands by itself, as in rate_limit='adaptive' or"),

@@ -51,7 +51,15 @@ def shown(value: object) -> str:
     return printed if len(printed) <= _MAX_SHOWN else f"{printed[: _MAX_SHOWN - 2]}.."
 
 
-def text(value: object, name: str, rule: str = "a str", *, quoted: bool = True) -> str:
+def text(
+    value: object,
+    name: str,
+    rule: str = "a str",
+    *,
+    quoted: bool = True,
+    of: str = "",
+    kind: ErrorKind = ErrorKind.OPTION_INVALID,
+) -> str:
     """Returns `value`, a text that is not empty and can be sent.
 
     Args:
@@ -59,15 +67,17 @@ def text(value: object, name: str, rule: str = "a str", *, quoted: bool = True) 
         name: The argument it was given for.
         rule: What the argument takes.
         quoted: Whether the message may quote it; ``False`` where there may be a password in it.
+        of: Whose argument, such as ``" of RateLimit"``.
+        kind: What is wrong otherwise.
 
     Raises:
         ConfigurationError: If it is not.
     """
     if not isinstance(value, str) or not value:
-        found = shown(value) if quoted or not isinstance(value, str) else "an empty str"
-        refuse(f"`{name}` must be {rule}, got {found if quoted else _kind(value)}")
+        found = shown(value) if quoted else _kind(value)
+        refuse(f"`{name}`{of} must be {rule}, got {found}", kind)
     if not is_unicode(value):
-        refuse(f"`{name}` has characters that are not Unicode text (lone surrogates)")
+        refuse(f"`{name}`{of} has characters that are not Unicode text (lone surrogates)", kind)
     return value
 
 

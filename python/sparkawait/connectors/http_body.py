@@ -55,6 +55,17 @@ def changed(value: Any, change: Callable[[Any], Any]) -> Any:
     return change(value)
 
 
+def leaves(value: Any) -> Iterator[Any]:
+    """Yields the parts of a JSON value that have no members or elements."""
+    if isinstance(value, Mapping):
+        value = list(cast("Mapping[Any, Any]", value).values())
+    if isinstance(value, list | tuple):
+        for element in cast("list[Any]", value):
+            yield from leaves(element)
+    else:
+        yield value
+
+
 def literal(value: Any) -> Any:
     """Returns a text, or a JSON value with its texts, in which braces are not columns.
 
@@ -178,7 +189,7 @@ class Each:
 class Lines:
     """A body that has lines for each row. Made by `lines`."""
 
-    values: tuple[Any, ...] = field(repr=False)
+    value: tuple[Any, ...] = field(repr=False)
 
 
 def each(value: Any) -> Each:
@@ -367,11 +378,11 @@ def check_items(values: dict[str, Any]) -> Items | None:
     batch: Batch | None = values.pop("batch")
     reply: ReplyItems | None = values.pop("items")
     json, body = values["json"], values["body"]
-    places = list(_places(json))
+    places = [it for it in leaves(json) if isinstance(it, Each)]
     if batch is None:
         _refuse_without_batch(reply, places, body)
         return None
-    own = [body.values] if isinstance(body, Lines) else []
+    own = [body.value] if isinstance(body, Lines) else []
     own += [(place.value,) for place in places]
     if len(own) != 1:
         refuse(
@@ -379,7 +390,7 @@ def check_items(values: dict[str, Any]) -> Items | None:
             f" body=sparkawait.http.lines(..), got {len(own)}",
             ErrorKind.BATCH_INVALID,
         )
-    if any(True for value in own[0] for _ in _places(value)):
+    if any(isinstance(it, Each) for it in leaves(own[0])):
         refuse("`each` cannot stand within another, or within `lines`")
     _check_results(values["returns"], reply)
     are_lines = isinstance(body, Lines)
@@ -406,14 +417,3 @@ def id_columns(items: Items) -> list[str]:
     """Returns the columns in the template of ``id=``."""
     template = None if items.reply.id is None else items.reply.id[1]
     return [] if template is None else list(_core.template_columns(template, "id"))
-
-
-def _places(value: Any) -> Iterator[Each]:
-    if isinstance(value, Each):
-        yield value
-    elif isinstance(value, Mapping):
-        for member in cast("Mapping[Any, Any]", value).values():
-            yield from _places(member)
-    elif isinstance(value, list | tuple):
-        for element in cast("list[Any]", value):
-            yield from _places(element)

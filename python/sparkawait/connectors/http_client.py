@@ -16,7 +16,7 @@ from sparkawait._plan.checks import ObjectOf, choice, flag, integer, refuse, sho
 from sparkawait._plan.option import seconds, size
 from sparkawait._quantities import Duration, Size, positive_duration
 from sparkawait.connectors.certificates import Certificates, Pem
-from sparkawait.connectors.http_body import Each, Lines, Part
+from sparkawait.connectors.http_body import Each, Lines, Part, leaves
 from sparkawait.secrets import LookUp, Secret, reveal
 
 MAX_CONNECTIONS = 65_535
@@ -188,12 +188,7 @@ def _confidential(
 
 
 def _has_secret(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return any(map(_has_secret, cast("Mapping[str, Any]", value).values()))
-    if isinstance(value, list | tuple):
-        return any(map(_has_secret, cast("list[Any]", value)))
-    if isinstance(value, Each | Part):
-        return _has_secret(value.value)
-    if isinstance(value, Lines):
-        return _has_secret(value.values)
-    return isinstance(value, Secret)
+    return any(
+        isinstance(it, Secret) or (isinstance(it, Each | Lines | Part) and _has_secret(it.value))
+        for it in leaves(value)
+    )

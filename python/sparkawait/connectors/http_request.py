@@ -167,7 +167,7 @@ def _input_columns(url: Template, checked: Checked) -> tuple[str, ...]:
 
 def _texts_of_body(body: Template | Lines | None) -> Iterator[Template]:
     if isinstance(body, Lines):
-        yield from _texts(body.values)
+        yield from _texts(body.value)
     elif body is not None:
         yield body
 

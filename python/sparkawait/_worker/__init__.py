@@ -14,8 +14,8 @@ One room for each of four questions:
 
 * *the loop*: `event_loop`, `watchdog`, `coroutines`, `shared_clients`; `blocking_calls` are of
   plain functions, in `daemon_threads`; `address_space` comes before all.
-* *calls*: `runner`, `batching` (its rows wait in `batch_lines`), `life_cycle`, `replies`,
-  `retry_after`, `warm_up`; `metrics` and `remarks` (what logs say) tell of them.
+* *calls*: `runner`, `batching`, `life_cycle`, `replies`, `retry_after`, `warm_up`; `metrics` and
+  `remarks` (what logs say) tell of them.
 * *values*: `cells` (column to Python), and `results` with `conversion` and `leaf_values` (Python to
   column).
 * *streams*: `feeder` pulls the input; `holder` keeps tasks that outlive a micro-batch, `step` is

@@ -10,7 +10,6 @@ extension module: what a call costs is per batch and per column. Runs on the eve
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from typing import Any, NoReturn, cast
 
@@ -18,8 +17,7 @@ import pyarrow as pa
 
 from sparkawait._core import Row, RowGroup
 from sparkawait._plan.plan import Plan
-from sparkawait._worker.batch_lines import Line
-from sparkawait._worker.batching import BatchRunner, Call, may_be_of_rows
+from sparkawait._worker.batching import BatchRunner, Call, Line, may_be_of_rows
 from sparkawait._worker.runner import Parts
 from sparkawait.exceptions import ErrorKind, ResultError
 
@@ -94,22 +92,17 @@ class GroupLine(Line):
         return bool(kept) and kept[0][0] is not first
 
 
-class ArrowCall:
-    """One call with a record batch, in a task of its own; halves of it with `split_on_error`."""
+class ArrowCall(Call):
+    """A call of `async_invoke_batch` with a record batch; halves of it with `split_on_error`."""
 
     def __init__(self, runner: ArrowRunner, line: Line, rows: RowGroup) -> None:
         """Starts the call."""
-        self.line = line
-        self.size = len(rows)
-        self._runner = runner
-        self._parts = deque([rows])
-        """The rows of the calls that are still to be made."""
+        super().__init__(runner, line, rows)
+        self._results = runner.results
         # A copy, since what is called for keeps its rows.
         self._wanted = rows.split(0)
         self._wanted.extend(rows)
         self._is_cancelled = False
-        self.task = asyncio.Task(self._run(), loop=runner.loop, name="sparkawait-batch")
-        self.task.add_done_callback(lambda _: runner.call_done(self), context=runner.context)
 
     def cancel_rows(self, ids: set[int]) -> None:
         """Forgets these rows; the call is cancelled when nobody waits for it any more."""
@@ -123,33 +116,29 @@ class ArrowCall:
     def cancel(self) -> None:
         """Cancels the call; its outcome is no longer wanted."""
         self._is_cancelled = True
+        self._parts.clear()
         self.task.cancel()
 
-    async def _run(self) -> None:
+    async def _make(self, part: RowGroup) -> None:
         runner = self._runner
-        # Read by the watchdog.
-        function_name = runner.function_name  # noqa: F841  # pyright: ignore[reportUnusedVariable]
-        runner.port.started(self._parts[0])
-        while self._parts and not self._is_cancelled:
-            part = self._parts.popleft()
-            if not len(part):
-                continue
-            if runner.counts_requests:
-                runner.port.request(part)
-            try:
-                returned = await runner.invoke(part.record_batch())
-                results = runner.results.of(returned, len(part))
-            except ResultError as error:
-                runner.replies.fail(part, error, error.kind)
-            except BaseException as error:  # noqa: BLE001 - it is the outcome of the rows
-                if self._is_cancelled:
-                    return
-                if runner.splits and len(part) > 1 and may_be_of_rows(error):
-                    self._parts += [part.split(len(part) // 2), part]
-                else:
-                    runner.replies.fail(part, error)
+        if not len(part):
+            return
+        if runner.counts_requests:
+            runner.port.request(part)
+        try:
+            returned = await runner.invoke(part.record_batch())
+            results = self._results.of(returned, len(part))
+        except ResultError as error:
+            runner.replies.fail(part, error, error.kind)
+        except BaseException as error:  # noqa: BLE001 - it is the outcome of the rows
+            if self._is_cancelled:
+                return
+            if runner.splits and len(part) > 1 and may_be_of_rows(error):
+                self._parts.extend([part.split(len(part) // 2), part])
             else:
-                runner.replies.finish_group(part, results)
+                runner.replies.fail(part, error)
+        else:
+            runner.replies.finish_group(part, results)
 
 
 class Results:

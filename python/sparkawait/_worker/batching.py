@@ -7,13 +7,14 @@ Runs on the event loop thread only.
 from __future__ import annotations
 
 import asyncio
+import heapq
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Protocol, cast
+from typing import Any, cast
 
-from sparkawait._core import Row
+from sparkawait._core import Debloater, Row
 from sparkawait._plan.plan import Plan
-from sparkawait._worker.batch_lines import CallSize, Line, Timers
 from sparkawait._worker.retry_after import announced_delay
 from sparkawait._worker.runner import Parts, Runner
 from sparkawait.batch import Batch
@@ -21,6 +22,144 @@ from sparkawait.exceptions import AsyncFunctionError, AsyncIOError, ErrorKind, R
 from sparkawait.retry import RetryAfter
 
 __all__ = ["BatchRunner", "may_be_of_rows"]
+
+# -- rows that wait for a call, channel by channel
+
+_CELL_BYTES = 8
+"""Counted for a cell without a length, such as a number."""
+
+
+class Line:
+    """Rows of one channel that are in no call yet, oldest first.
+
+    Attributes:
+        waiting: Each row with its bytes and the time at which it is due.
+        calls: Calls of the channel that are in flight.
+        is_ready: Whether it stands in line for a call.
+    """
+
+    __slots__ = ("_bytes", "calls", "is_ready", "key", "waiting")
+
+    def __init__(self, key: int | None) -> None:
+        """Holds no rows."""
+        self.key = key
+        self.waiting: deque[tuple[Row, int, float]] = deque()
+        self._bytes = 0
+        self.calls = 0
+        self.is_ready = False
+
+    @property
+    def due(self) -> float:
+        """When the oldest row is due; there must be one."""
+        return self.waiting[0][2]
+
+    def append(self, row: Row, due: float, *, counts_bytes: bool) -> None:
+        """Adds a row."""
+        size = _row_bytes(row) if counts_bytes else 0
+        self.waiting.append((row, size, due))
+        self._bytes += size
+
+    def is_full(self, max_rows: int, max_bytes: int | None) -> bool:
+        """Tells whether there are enough rows for a call."""
+        full = max_bytes is not None and self._bytes >= max_bytes
+        return len(self.waiting) >= max_rows or full
+
+    def take(self, max_rows: int, max_bytes: int | None) -> Any:
+        """Removes the rows of the next call."""
+        rows: list[Row] = []
+        total = 0
+        while self.waiting and len(rows) < max_rows:
+            row, size, _ = self.waiting[0]
+            if rows and max_bytes is not None and total + size > max_bytes:
+                break
+            self.waiting.popleft()
+            total += size
+            rows.append(row)
+        self._bytes -= total
+        return rows
+
+    def hurry(self, now: float) -> None:
+        """Makes the oldest row due."""
+        row, size, _ = self.waiting[0]
+        self.waiting[0] = (row, size, now)
+
+    def drop(self, ids: set[int]) -> bool:
+        """Forgets these rows; returns whether another row is the oldest now."""
+        first = self.waiting[0] if self.waiting else None
+        kept = [entry for entry in self.waiting if entry[0].__sparkawait_attempt__ not in ids]
+        self.waiting = deque(kept)
+        self._bytes = sum(size for _, size, _ in kept)
+        return bool(kept) and kept[0] is not first
+
+
+class Timers:
+    """Tells which lines have a row that is due. A line may be there more than once."""
+
+    def __init__(self) -> None:
+        """Holds nothing."""
+        self._heap: list[tuple[float, int, Line]] = []
+        self._count = 0
+
+    def add(self, line: Line) -> None:
+        """Notes when the oldest row of `line` is due."""
+        self._count += 1
+        heapq.heappush(self._heap, (line.due, self._count, line))
+
+    def next(self) -> float | None:
+        """Returns when to look at the next line."""
+        while self._heap and not self._heap[0][2].waiting:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def pop_due(self, now: float) -> Line | None:
+        """Removes a line whose time has come."""
+        due = self.next()
+        return None if due is None or due > now else heapq.heappop(self._heap)[2]
+
+    def pop(self) -> Line | None:
+        """Removes the line that is the next one, due or not."""
+        return None if self.next() is None else heapq.heappop(self._heap)[2]
+
+
+class CallSize:
+    """How many rows a call gets: as many as given, or fewer to meet a target latency.
+
+    Args:
+        max_rows: Most rows of a call.
+        target: Seconds that a row should take through the calls in flight; ``None``: always
+            `max_rows`.
+    """
+
+    def __init__(self, max_rows: int, target: float | None) -> None:
+        """Begins with the most rows."""
+        self.rows = max_rows
+        self._debloater = None
+        if target is not None:
+            self._debloater = Debloater(max_rows, target)
+        self._answered = 0
+        self._since: float | None = None
+
+    def answered(self, rows: int, calls: int, now: float) -> None:
+        """Counts rows that a call answered, with `calls` in flight; now and then, measures."""
+        debloater = self._debloater
+        if debloater is None:
+            return
+        if self._since is None:
+            self._since = now
+        self._answered += rows
+        elapsed = now - self._since
+        if elapsed >= debloater.period:
+            self.rows = debloater.measure(self._answered, elapsed, calls)
+            self._answered, self._since = 0, now
+
+
+def _row_bytes(row: Row) -> int:
+    return sum(
+        len(value) if isinstance(value, (str, bytes)) else _CELL_BYTES for value in row.values()
+    )
+
+
+# -- the calls
 
 
 class BatchRunner(Runner):
@@ -159,43 +298,63 @@ class BatchRunner(Runner):
         return [call.task for call in self._calls]
 
 
-class Call(Protocol):
-    """A call for rows of one line, and the task that it runs in."""
+class Call(ABC):
+    """A call for rows of one line, in a task of its own; it may become several, for parts of them.
 
-    line: Line
-    size: int
-    task: asyncio.Task[None]
-
-    def cancel_rows(self, ids: set[int]) -> None:
-        """Forgets these rows."""
-        ...
-
-    def cancel(self) -> None:
-        """Cancels the call."""
-        ...
-
-
-class BatchCall:
-    """One call of `async_invoke_batch`, in a task of its own.
-
-    It may become several, one after the other, for parts of its rows: with `Batch.split_on_error`,
-    and when the function read a text that is not UTF-8 before it has waited for anything.
+    Args:
+        runner: Makes it.
+        line: Had the rows.
+        rows: One or more of them.
     """
 
-    def __init__(self, runner: BatchRunner, line: Line, rows: list[Row]) -> None:
+    def __init__(self, runner: BatchRunner, line: Line, rows: Any) -> None:
         """Starts the call."""
         self.line = line
         self.size = len(rows)
         self._runner = runner
-        self._parts = deque([rows])
+        self._parts: deque[Any] = deque([rows])
         """The rows of the calls that are still to be made."""
+        self.task = asyncio.Task(self._run(), loop=runner.loop, name="sparkawait-batch")
+        # Not in `_run`, which never begins if the task is cancelled before its first step.
+        self.task.add_done_callback(lambda _: runner.call_done(self), context=runner.context)
+
+    @abstractmethod
+    def cancel_rows(self, ids: set[int]) -> None:
+        """Forgets these rows; the call is cancelled when nobody waits for it any more."""
+
+    @abstractmethod
+    def cancel(self) -> None:
+        """Cancels the call; its outcome is no longer wanted."""
+
+    @abstractmethod
+    async def _make(self, part: Any) -> None:
+        """Calls the function for `part`, as far as it is wanted, and takes the outcome."""
+
+    async def _run(self) -> None:
+        # Read by the watchdog.
+        function_name = self._runner.function_name  # noqa: F841  # pyright: ignore[reportUnusedVariable]
+        self._runner.port.started(self._parts[0])
+        while self._parts:
+            await self._make(self._parts.popleft())
+
+
+BatchRunner.entries = BatchRunner.entries_with(Call._run.__code__)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
+class BatchCall(Call):
+    """A call of `async_invoke_batch` with a list of rows.
+
+    It becomes several, one after the other, with `Batch.split_on_error`, and when the function read
+    a text that is not UTF-8 before it has waited for anything.
+    """
+
+    def __init__(self, runner: BatchRunner, line: Line, rows: list[Row]) -> None:
+        """Starts the call."""
+        super().__init__(runner, line, rows)
         self._part: list[Row] = []
         """The rows of the call that is being made."""
         self._wanted = {row.__sparkawait_attempt__ for row in rows}
         self._leaves_part = False
-        self.task = asyncio.Task(self._run(), loop=runner.loop, name="sparkawait-batch")
-        # Not in `_run`, which never begins if the task is cancelled before its first step.
-        self.task.add_done_callback(lambda _: runner.call_done(self), context=runner.context)
 
     def cancel_rows(self, ids: set[int]) -> None:
         """Forgets these rows; the call is cancelled when nobody waits for it any more."""
@@ -212,30 +371,25 @@ class BatchCall:
         self._wanted.clear()
         self.task.cancel()
 
-    async def _run(self) -> None:
+    async def _make(self, part: list[Row]) -> None:
         runner = self._runner
-        # Read by the watchdog.
-        function_name = runner.function_name  # noqa: F841  # pyright: ignore[reportUnusedVariable]
-        runner.port.started(self._parts[0])
-        while self._parts:
-            part = self._parts.popleft()
-            if len(self._wanted) < self.size:
-                part = self._wanted_of(part)
-            if not part:
-                continue
-            self._part = part
-            if runner.counts_requests:
-                runner.port.request(part[0])
-            has_waited: list[bool] = []
-            # In the next turn, which comes before the outcome if the function waits.
-            mark = runner.loop.call_soon(has_waited.append, True)  # noqa: FBT003
-            try:
-                results = await runner.invoke(part)
-                self._finish(part, results)
-            except BaseException as error:  # noqa: BLE001 - it is the outcome of the rows
-                self._fail(part, error, has_waited=bool(has_waited))
-            mark.cancel()
-            self._leaves_part = False
+        if len(self._wanted) < self.size:
+            part = self._wanted_of(part)
+        if not part:
+            return
+        self._part = part
+        if runner.counts_requests:
+            runner.port.request(part[0])
+        has_waited: list[bool] = []
+        # In the next turn, which comes before the outcome if the function waits.
+        mark = runner.loop.call_soon(has_waited.append, True)  # noqa: FBT003
+        try:
+            results = await runner.invoke(part)
+            self._finish(part, results)
+        except BaseException as error:  # noqa: BLE001 - it is the outcome of the rows
+            self._fail(part, error, has_waited=bool(has_waited))
+        mark.cancel()
+        self._leaves_part = False
 
     def _fail(self, part: list[Row], error: BaseException, *, has_waited: bool) -> None:
         if self._leaves_part and isinstance(error, asyncio.CancelledError):
@@ -246,7 +400,7 @@ class BatchCall:
             self._set_apart(part, unreadable, error, has_waited=has_waited)
         elif self._runner.splits and len(part) > 1 and may_be_of_rows(error):
             half = len(part) // 2
-            self._parts += [part[:half], part[half:]]
+            self._parts.extend([part[:half], part[half:]])
         else:
             for row in self._wanted_of(part):
                 self._runner.replies.fail(row, error)
@@ -290,9 +444,6 @@ class BatchCall:
         for row, result in zip(part, cast("Sequence[object]", results), strict=True):
             if row.__sparkawait_attempt__ in self._wanted:
                 self._runner.replies.finish(row, result)
-
-
-BatchRunner.entries = BatchRunner.entries_with(BatchCall._run.__code__)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
 def _unreadable(rows: list[Row], error: BaseException) -> dict[Row, AsyncIOError]:

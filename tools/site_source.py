@@ -20,7 +20,7 @@ from contextlib import redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
 
-from sparkawait.cli import main as command_line
+from sparkawait.__main__ import main as command_line
 from tools.project_urls import read_urls
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -68,7 +68,7 @@ def test_a_folder_knows_only_what_lies_below_it(folder):
 
 def test_public_nouns_stand_alone_at_the_top():
     """What is at the top without an underscore is exported, or named by the types of what is."""
-    top = {path.stem for path in PACKAGE.glob("[!_]*.py")} - {"cli"}
+    top = {path.stem for path in PACKAGE.glob("[!_]*.py")}
     faces = [*imported_modules(PACKAGE / "__init__.py"), *imported_modules(PACKAGE / "typing.py")]
     assert top == {name.split(".")[1] for name in faces if name.startswith("sparkawait.")} & top
 

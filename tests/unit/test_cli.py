@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 from rich.console import Console
 
-from sparkawait import cli
+from sparkawait import __main__ as cli
 from sparkawait._flights import services, settings
 from sparkawait._flights.data import (
     AIRCRAFT,

@@ -11,7 +11,8 @@ import threading
 import pytest
 
 import sparkawait as sa
-from sparkawait import _probe, cli
+from sparkawait import __main__ as cli
+from sparkawait import _probe
 from sparkawait._doctor import program
 from sparkawait._doctor.program import DoctorSettings, try_alone
 from sparkawait._doctor.report import (

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypedDict
 
 from sparkawait._quantities import Duration, Size
 from sparkawait.batch import Batch
-from sparkawait.connectors.certificates import Pem
+from sparkawait.connectors.base import Pem
 from sparkawait.connectors.http_auth import Auth
 from sparkawait.connectors.http_body import Lines, Part, ReplyItems, Template
 from sparkawait.connectors.http_client import Client

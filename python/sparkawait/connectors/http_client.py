@@ -15,7 +15,7 @@ from sparkawait import _core
 from sparkawait._plan.checks import ObjectOf, choice, flag, integer, refuse, shown, text
 from sparkawait._plan.option import seconds, size
 from sparkawait._quantities import Duration, Size, positive_duration
-from sparkawait.connectors.certificates import Certificates, Pem
+from sparkawait.connectors.base import Certificates, Pem
 from sparkawait.connectors.http_body import Each, Lines, Part, leaves
 from sparkawait.secrets import LookUp, Secret, reveal
 

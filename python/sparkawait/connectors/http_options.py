@@ -10,8 +10,7 @@ from typing import Literal, cast
 from sparkawait._plan.checks import integer, mapping, refuse, shown, text
 from sparkawait._plan.option import Option, one_of, optional, options_of
 from sparkawait.batch import the_batch
-from sparkawait.connectors.base import HOW
-from sparkawait.connectors.certificates import tls_words
+from sparkawait.connectors.base import HOW, tls_words
 from sparkawait.connectors.http_auth import the_auth
 from sparkawait.connectors.http_body import (
     Lines,

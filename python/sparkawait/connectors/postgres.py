@@ -39,8 +39,14 @@ from sparkawait._plan.option import (
 )
 from sparkawait._quantities import positive_duration
 from sparkawait.connectors.arguments import PostgresOptions
-from sparkawait.connectors.base import HOW, PASSWORD, Connector
-from sparkawait.connectors.certificates import CertificateOptions, Certificates, tls_words
+from sparkawait.connectors.base import (
+    HOW,
+    PASSWORD,
+    CertificateOptions,
+    Certificates,
+    Connector,
+    tls_words,
+)
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.secrets import (
     LookUp,

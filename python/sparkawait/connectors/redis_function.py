@@ -14,8 +14,14 @@ from sparkawait._plan.checks import flag, integer, refuse, shown, text
 from sparkawait._plan.models import Declared, Model
 from sparkawait._plan.option import Option, checked, one_of, optional, options_of, size
 from sparkawait._quantities import positive_duration
-from sparkawait.connectors.base import HOW, PASSWORD, Connector
-from sparkawait.connectors.certificates import CertificateOptions, Certificates, tls_words
+from sparkawait.connectors.base import (
+    HOW,
+    PASSWORD,
+    CertificateOptions,
+    Certificates,
+    Connector,
+    tls_words,
+)
 from sparkawait.secrets import LookUp, Secret, Sources, looked_up, reveal, sources_of
 
 # -- the options that all lookups in Redis have: defaults, checks, and what they mean
@@ -237,13 +243,13 @@ class RedisFunction(Connector):
 
     def _description(self, look_up: LookUp = looked_up, *, retry_misses: bool) -> dict[str, Any]:
         options, password = self.options, self.options["password"]
-        is_encrypted = any(options[name] is not None for name in ("ca", "certificate"))
-        form = "rediss://host" if is_encrypted else "redis://host"
+        certificates = Certificates.of(options)
+        form = "rediss://host" if certificates else "redis://host"
         server: dict[str, Any] = {
             "url": [reveal(url, look_up, form) for url in self.url],
             **{name: options[name] for name in _OF_SERVER},
             "password": None if password is None else reveal(password, look_up),
-            "tls": Certificates.of(options).texts(look_up),
+            "tls": certificates.texts(look_up),
             "any_host": options["sslmode"] == "verify-ca",
             "sources": self._sources()[1],
         }

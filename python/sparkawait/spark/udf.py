@@ -30,7 +30,14 @@ from sparkawait.function_with_options import FunctionWithOptions
 from sparkawait.functions import AsyncFunction, AsyncFunctionLike
 from sparkawait.metrics import Metrics, accumulator_of
 from sparkawait.native_function import NativeFunction
-from sparkawait.spark.columns import Arguments, ColumnPlan, ColumnTask, dropping_misses
+from sparkawait.spark.columns import (
+    Arguments,
+    ColumnPlan,
+    ColumnTask,
+    ValuesFunction,
+    dropping_misses,
+    with_fallback,
+)
 from sparkawait.spark.expressions import HiddenArguments
 from sparkawait.spark.placement import placed
 from sparkawait.spark.schemas import bare, casts, columns_for_spark, result_fields
@@ -42,7 +49,6 @@ from sparkawait.spark.udf_options import (
     is_function,
     returned_type,
 )
-from sparkawait.spark.values_function import ValuesFunction, with_fallback
 from sparkawait.types import ReturnsLike
 from sparkawait.wait_options import COLUMN_OPTIONS, ColumnArguments, WaitOptions
 

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping
-from typing import Any
 
 from sparkawait._plan.callables import describe, is_async
 from sparkawait.functions import AsyncFunction
@@ -399,18 +397,15 @@ class ValuesFunction(AsyncFunction):
     Args:
         function: The ``async def``, or a plain function.
         column: The column that its value becomes; ``None`` if it returns rows.
+
+    Attributes:
         keywords: Names of the last arguments, if they are given by name.
     """
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        column: str | None,
-        keywords: tuple[str, ...] = (),
-    ) -> None:
+    def __init__(self, function: Callable[..., Any], column: str | None) -> None:
         self.function = function
         self.column = column
-        self.keywords = keywords
+        self.keywords: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -461,20 +456,21 @@ class ValuesFunction(AsyncFunction):
         return [] if result is None else result
 
 
-class _WithFallback(ValuesFunction):
-    """One whose arguments are given to another function when a row has timed out."""
+class FallbackFunction(ValuesFunction):
+    """One whose arguments are given to another function when a row has timed out.
 
-    fallback: Callable[..., Any]
+    Args:
+        function: As of a `ValuesFunction`.
+        column: The same.
+        fallback: The other function.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], column: str | None, fallback: Callable[..., Any]
+    ) -> None:
+        super().__init__(function, column)
+        self.fallback = fallback
 
     def timeout(self, row: Row) -> Any:
         """Returns what stands in for the result."""
         return self._result(self._call(self.fallback, row))
-
-
-def with_fallback(function: ValuesFunction, fallback: object) -> ValuesFunction:
-    """Returns `function` with the function of ``on_timeout=``, if there is one."""
-    if not callable(fallback) or isinstance(fallback, Mapping):
-        return function
-    made = _WithFallback(function.function, function.column, function.keywords)
-    made.fallback = fallback
-    return made

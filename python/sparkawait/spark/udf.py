@@ -21,9 +21,10 @@ from sparkawait._emission import OUTPUT_BATCHES, OutputBatches
 from sparkawait._plan import options as plans
 from sparkawait._plan.callables import check_function, describe
 from sparkawait._plan.capacity import batch_of
-from sparkawait._plan.checks import refuse
-from sparkawait._plan.option import documented
+from sparkawait._plan.checks import refuse, shown
+from sparkawait._plan.option import documented, refuse_unknown
 from sparkawait._plan.plan import Plan
+from sparkawait._plan.return_types import names_columns, schema_of
 from sparkawait.capture import kept_of
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.function_with_options import FunctionWithOptions
@@ -34,23 +35,16 @@ from sparkawait.spark.columns import (
     Arguments,
     ColumnPlan,
     ColumnTask,
+    FallbackFunction,
     ValuesFunction,
     dropping_misses,
-    with_fallback,
 )
 from sparkawait.spark.expressions import HiddenArguments
 from sparkawait.spark.placement import placed
-from sparkawait.spark.schemas import bare, casts, columns_for_spark, result_fields
+from sparkawait.spark.schemas import Times, bare, casts, columns_for_spark, result_fields, times_of
 from sparkawait.spark.shipping import require_packages, run_drivers_python
-from sparkawait.spark.udf_options import (
-    argument_names,
-    check_options,
-    current_times,
-    is_function,
-    returned_type,
-)
-from sparkawait.types import ReturnsLike
-from sparkawait.wait_options import COLUMN_OPTIONS, ColumnArguments, WaitOptions
+from sparkawait.types import ReturnsLike, to_result, to_schema
+from sparkawait.wait_options import COLUMN_OPTIONS, OPTIONS, ColumnArguments, WaitOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -179,9 +173,11 @@ def _column_function(
         if names is not None:
             refuse("`columns` names the arguments of a function of rows; use @async_function")
         is_struct = not isinstance(returns, pa.Field)
-        called = ValuesFunction(called, None if is_struct else describe(called))
+        column = None if is_struct else describe(called)
         if callable(options.get("on_timeout")):
-            called = with_fallback(called, options.pop("on_timeout"))
+            called = FallbackFunction(called, column, options.pop("on_timeout"))
+        else:
+            called = ValuesFunction(called, column)
     is_native = isinstance(function, NativeFunction)
     _check_rows(called)
     if is_native and names is None:
@@ -413,3 +409,73 @@ def _named(name: str) -> Callable[..., None]:
 def _call(function: Any, *arguments: Column | str) -> Column:
     """Calls a user defined function that must not be evaluated twice."""
     return cast("Column", function.asNondeterministic()(*arguments))
+
+
+# -- what a column function is said to be: its type, its arguments and its options
+
+
+def is_function(value: object) -> bool:
+    """Tells a function from what it returns, and from nothing."""
+    is_type = isinstance(value, (str, pa.Schema, pa.DataType, DataType)) or names_columns(value)
+    return value is not None and not is_type and not hasattr(value, "__arrow_c_schema__")
+
+
+def returned_type(function: object, schema: object) -> pa.Schema | pa.Field[Any] | None:
+    """Returns what a function is said to return, or a bare one is annotated with.
+
+    That is columns, or a plain column whose name says nothing.
+    """
+    if schema is not None:
+        return to_result(schema)
+    if isinstance(function, (AsyncFunction, NativeFunction)):
+        return None
+    name = describe(function)
+    annotated = schema_of(function, name, batched=False)
+    if annotated is None:
+        msg = f"`{name}` has no type; use @async_udf('type'), or annotate what it returns"
+        raise ConfigurationError(msg, ErrorKind.SCHEMA_MISSING)
+    found = to_schema(annotated)
+    if found.names != [name.rsplit(".", 1)[-1]]:
+        return found
+    return pa.field("", found.field(0).type, metadata=cast("Any", found.field(0).metadata))
+
+
+def current_times() -> Times:
+    """Returns what the session takes times for."""
+    return times_of(SparkSession.getActiveSession())
+
+
+def check_options(given: Mapping[str, object]) -> None:
+    """Checks that a column function has these options.
+
+    Raises:
+        ConfigurationError: If one is unknown, or of the wait functions only.
+    """
+    for name, value in given.items():
+        option = OPTIONS.get(name)
+        if option is None:
+            refuse_unknown(name, COLUMN_OPTIONS)
+        if not option.of_columns and value != option.default:
+            refuse(f"`{name}` is not an option of a column function; use ordered_wait")
+    if kept_of(cast("Any", given.get("on_error"))) == "drop":
+        refuse("`on_error` must not be 'drop' for a column function; use ordered_wait to drop rows")
+
+
+def argument_names(columns: object) -> tuple[str, ...] | None:
+    """Returns the names of the arguments, if there are any.
+
+    Raises:
+        ConfigurationError: If they are not names, or not distinct.
+    """
+    if columns is None:
+        return None
+    names = cast("Sequence[object]", columns)
+    if (
+        not isinstance(columns, (list, tuple))
+        or not names
+        or not all(isinstance(name, str) for name in names)
+        or len(set(names)) < len(names)
+    ):
+        msg = f"`columns` must be a list of distinct names, got {shown(columns)}"
+        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+    return tuple(cast("Sequence[str]", names))

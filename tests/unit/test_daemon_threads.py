@@ -6,7 +6,7 @@ from concurrent import futures
 
 import pytest
 
-from sparkawait._worker.daemon_threads import DaemonThreads
+from sparkawait._worker.blocking_calls import DaemonThreads
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@
 One room for each of four questions:
 
 * *the loop*: `event_loop`, `watchdog`, `coroutines`, `shared_clients`; `blocking_calls` are of
-  plain functions, in `daemon_threads`; `address_space` comes before all.
+  plain functions, in threads; `address_space` comes before all.
 * *calls*: `runner`, `batching`, `life_cycle`, `replies`, `retry_after`, `warm_up`; `metrics` and
   `remarks` (what logs say) tell of them.
 * *values*: `cells` (column to Python), and `results` with `conversion` and `leaf_values` (Python to

@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from sparkawait._worker import address_space
-from sparkawait._worker.daemon_threads import DaemonThreads
+from sparkawait._worker.blocking_calls import DaemonThreads
 from sparkawait._worker.remarks import RustLines
 from sparkawait._worker.shared_clients import SharedClients
 from sparkawait._worker.watchdog import Watchdog

@@ -388,7 +388,9 @@ def _take(held: deque[pa.Array], length: int, empty: pa.Array) -> pa.Array:
     return taken[0] if len(taken) == 1 else pa.concat_arrays(taken)
 
 
-# -- a bare function, called with values as the function of Spark's `udf`
+# -- a bare function, called with values as the function of Spark's `udf`.
+#
+# Made on the driver; its calls are made in the executor, on the event loop thread, or in threads.
 
 
 class ValuesFunction(AsyncFunction):

@@ -51,9 +51,8 @@ from sparkawait.exceptions import (
     ResultError,
     SnapshotError,
 )
-from sparkawait.function_context import FunctionContext
 from sparkawait.function_with_options import FunctionWithOptions
-from sparkawait.functions import AsyncFunction, async_function, blocking
+from sparkawait.functions import AsyncFunction, FunctionContext, async_function, blocking
 from sparkawait.metrics import Metrics
 from sparkawait.native_function import NativeFunction
 from sparkawait.rate_limit import RateLimit

@@ -18,7 +18,7 @@ import requests
 import sparkawait as sa
 from sparkawait import arrow
 from sparkawait._plan.options import resolve_unpickled
-from sparkawait.function_context import FunctionContext
+from sparkawait.functions import FunctionContext
 from tests.support.scripted_server import Answer, ScriptedServer
 from tests.support.windows import MOST, Windows
 

@@ -11,7 +11,7 @@ import pytest
 from sparkawait._plan.options import resolve_unpickled
 from sparkawait._worker.life_cycle import runner_class
 from sparkawait._worker.runner import Parts
-from sparkawait.function_context import FunctionContext
+from sparkawait.functions import FunctionContext
 
 
 class FakeRow(dict):

@@ -11,7 +11,7 @@ from sparkawait import arrow
 from sparkawait._plan.options import resolve_unpickled
 from sparkawait._worker.remarks import Remarks
 from sparkawait.exceptions import ErrorKind
-from sparkawait.function_context import FunctionContext
+from sparkawait.functions import FunctionContext
 from sparkawait.rate_limit import RateLimit
 from sparkawait.testing import simulated
 

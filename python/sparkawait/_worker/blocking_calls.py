@@ -30,7 +30,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from sparkawait._worker import address_space
 from sparkawait.exceptions import AsyncFunctionError, AsyncIOError, ErrorKind
-from sparkawait.function_context import FunctionContext
+from sparkawait.functions import FunctionContext
 
 # -- threads for code that blocks, which the process does not wait for when it ends.
 #

@@ -26,8 +26,7 @@ from sparkawait._worker.runner import CANCEL_SECONDS, Parts, PhaseExpiredError, 
 from sparkawait._worker.shared_clients import Borrower
 from sparkawait._worker.watchdog import BLOCKED_SECONDS, WAY_OUT, Watch
 from sparkawait.exceptions import AsyncFunctionError, ErrorKind
-from sparkawait.function_context import FunctionContext
-from sparkawait.functions import AsyncFunction
+from sparkawait.functions import AsyncFunction, FunctionContext
 from sparkawait.native_function import NativeFunction
 
 _logger = logging.getLogger("sparkawait")

@@ -24,7 +24,7 @@ from sparkawait._plan.plan import Plan
 from sparkawait._worker.results import ResultBuilder
 from sparkawait.capture import ERROR_TYPE, Capture, FailAfter, kept_of
 from sparkawait.exceptions import ErrorKind, ResultError
-from sparkawait.function_context import FunctionContext
+from sparkawait.functions import FunctionContext
 from sparkawait.native_function import NativeFunction
 
 Check = Callable[[pa.RecordBatch], pa.RecordBatch]

@@ -21,8 +21,7 @@ from sparkawait._core import Port, Row
 from sparkawait._plan.plan import Plan
 from sparkawait._worker.blocking_calls import RETURN_SECONDS, BlockingCalls
 from sparkawait._worker.replies import Replies
-from sparkawait.function_context import FunctionContext
-from sparkawait.functions import AsyncFunction
+from sparkawait.functions import AsyncFunction, FunctionContext
 
 __all__ = ["PhaseExpiredError", "Runner", "within"]
 

@@ -28,7 +28,7 @@ from sparkawait._worker.metrics import TaskMetrics, metrics_of_call, metrics_of_
 from sparkawait._worker.model_check import checks_of
 from sparkawait.capture import FailAfter
 from sparkawait.exceptions import AsyncFunctionError, add_note
-from sparkawait.function_context import FunctionContext
+from sparkawait.functions import FunctionContext
 
 __all__ = ["run"]
 

@@ -51,14 +51,13 @@ from sparkawait.exceptions import (
     ResultError,
     SnapshotError,
 )
-from sparkawait.function_with_options import FunctionWithOptions
 from sparkawait.functions import AsyncFunction, FunctionContext, async_function, blocking
 from sparkawait.metrics import Metrics
 from sparkawait.native_function import NativeFunction
 from sparkawait.rate_limit import RateLimit
 from sparkawait.retry import RetryAfter, RetryBudget
 from sparkawait.secrets import secret
-from sparkawait.wait_options import WaitOptions
+from sparkawait.wait_options import FunctionWithOptions, WaitOptions
 
 if TYPE_CHECKING:
     from sparkawait import spark, testing

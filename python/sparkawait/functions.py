@@ -22,9 +22,9 @@ from sparkawait._plan.checks import flag, integer, refuse
 from sparkawait._quantities import Duration, optional_duration
 from sparkawait.batch import Batch, the_batch
 from sparkawait.exceptions import ElementTimeoutError, ErrorKind
-from sparkawait.function_with_options import FunctionWithOptions, TakesOptions
 from sparkawait.native_function import NativeFunction
 from sparkawait.types import SchemaLike, is_function, to_schema
+from sparkawait.wait_options import FunctionWithOptions, TakesOptions
 
 # -- what a function with a life cycle is told, and what it says beside its results.
 #

@@ -33,11 +33,10 @@ from sparkawait._policies import Adaptive
 from sparkawait._quantities import columns, is_expression, named
 from sparkawait.channels import Channels, Credits
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.function_with_options import FunctionWithOptions
 from sparkawait.functions import AsyncFunction
 from sparkawait.native_function import NativeFunction
 from sparkawait.retry import AsyncRetryStrategy
-from sparkawait.wait_options import WaitOptions
+from sparkawait.wait_options import FunctionWithOptions, WaitOptions
 
 __all__ = ["Plan", "all_given", "resolve", "resolve_unpickled", "tell_of_threads"]
 

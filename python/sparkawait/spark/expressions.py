@@ -23,10 +23,9 @@ from sparkawait._plan.plan import Plan
 from sparkawait._quantities import ColumnExpression, is_expression
 from sparkawait.cache import Cache
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.function_with_options import FunctionWithOptions
 from sparkawait.rate_limit import RateLimit
 from sparkawait.spark.schemas import types_within
-from sparkawait.wait_options import WaitOptions
+from sparkawait.wait_options import FunctionWithOptions, WaitOptions
 
 _CACHE, _CHANNELS = ErrorKind.CACHE_INVALID, ErrorKind.CHANNELS_INVALID
 _WATERMARK = ErrorKind.WATERMARK_INVALID

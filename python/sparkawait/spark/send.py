@@ -37,7 +37,6 @@ from sparkawait._plan.plan import Plan
 from sparkawait._worker.results import Built, ResultBuilder
 from sparkawait.capture import kept_of
 from sparkawait.exceptions import ErrorKind
-from sparkawait.function_with_options import FunctionWithOptions
 from sparkawait.functions import AsyncFunction, AsyncFunctionLike
 from sparkawait.metrics import Metrics
 from sparkawait.native_function import NativeFunction
@@ -47,7 +46,7 @@ from sparkawait.spark.partition import PartitionTask, renamed
 from sparkawait.spark.schemas import times_of, to_arrow
 from sparkawait.spark.shipment import Shipment
 from sparkawait.spark.wait import unordered_wait, with_safe_names
-from sparkawait.wait_options import WaitArguments, WaitOptions
+from sparkawait.wait_options import FunctionWithOptions, WaitArguments, WaitOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -27,7 +27,6 @@ from sparkawait._plan.plan import Plan
 from sparkawait._plan.return_types import names_columns, schema_of
 from sparkawait.capture import kept_of
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.function_with_options import FunctionWithOptions
 from sparkawait.functions import AsyncFunction, AsyncFunctionLike
 from sparkawait.metrics import Metrics, accumulator_of
 from sparkawait.native_function import NativeFunction
@@ -44,7 +43,13 @@ from sparkawait.spark.placement import placed
 from sparkawait.spark.schemas import Times, bare, casts, columns_for_spark, result_fields, times_of
 from sparkawait.spark.shipping import require_packages, run_drivers_python
 from sparkawait.types import ReturnsLike, to_result, to_schema
-from sparkawait.wait_options import COLUMN_OPTIONS, OPTIONS, ColumnArguments, WaitOptions
+from sparkawait.wait_options import (
+    COLUMN_OPTIONS,
+    OPTIONS,
+    ColumnArguments,
+    FunctionWithOptions,
+    WaitOptions,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

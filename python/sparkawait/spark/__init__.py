@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING
 from sparkawait.metrics import Metrics
 from sparkawait.spark.send import Sent, send
 from sparkawait.spark.shipping import ship
-from sparkawait.spark.split import split
 from sparkawait.spark.udf import AsyncUserDefinedFunction
-from sparkawait.spark.write_once import write_once
+from sparkawait.spark.write_once import split, write_once
 
 if TYPE_CHECKING:  # the same functions as editors show them, with each option
     from sparkawait.spark.signatures import (

@@ -45,7 +45,7 @@ from sparkawait.spark.metrics import is_connect
 from sparkawait.spark.partition import PartitionTask, renamed
 from sparkawait.spark.schemas import times_of, to_arrow
 from sparkawait.spark.shipment import Shipment
-from sparkawait.spark.wait import unordered_wait, with_safe_names
+from sparkawait.spark.wait import check_ends, unordered_wait, with_safe_names
 from sparkawait.wait_options import FunctionWithOptions, WaitArguments, WaitOptions
 
 if TYPE_CHECKING:
@@ -150,16 +150,8 @@ def _checked(
     df: DataFrame, function: AsyncFunctionLike, given: dict[str, Any]
 ) -> tuple[AsyncFunction | NativeFunction, dict[str, Any]]:
     """Returns the function and its options, checked as far as `unordered_wait` does not."""
-    if not hasattr(df, "mapInArrow"):
-        refuse(
-            f"`df` must be a DataFrame of Spark, got `{type(df).__name__}`", ErrorKind.INPUT_INVALID
-        )
-    if df.isStreaming:
-        refuse(
-            "`send` is for DataFrames that end; of a stream, call it for each micro-batch in a"
-            " `foreachBatch`",
-            ErrorKind.INPUT_INVALID,
-        )
+    way_out = "of a stream, call it for each micro-batch in a `foreachBatch`"
+    check_ends(df, "df", "send", way_out)
     if isinstance(function, (list, tuple)):
         refuse("`send` takes one function; call it once for each", ErrorKind.FUNCTION_INVALID)
     bare: object = function

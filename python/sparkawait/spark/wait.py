@@ -16,10 +16,11 @@ from pyspark.sql.types import StructType
 
 from sparkawait._plan import options as plans
 from sparkawait._plan.chain import Chain, check_carries_one
+from sparkawait._plan.checks import refuse
 from sparkawait._plan.option import documented, refuse_unknown
 from sparkawait._plan.plan import Mode
 from sparkawait._quantities import ColumnsLike
-from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.exceptions import ErrorKind
 from sparkawait.functions import AsyncFunctionsLike
 from sparkawait.metrics import Metrics, accumulator_of
 from sparkawait.spark.carry import CarryPlan, Made, check_carry_over, check_same, remember, step_of
@@ -148,11 +149,11 @@ def _wait(
 ) -> DataFrame:
     if not hasattr(df, "mapInArrow"):
         given_type = type(df)
-        msg = (
+        refuse(
             "`df`, which comes before the function, must be a DataFrame of Spark, got"
-            f" `{given_type.__module__}.{given_type.__qualname__}`"
+            f" `{given_type.__module__}.{given_type.__qualname__}`",
+            ErrorKind.INPUT_INVALID,
         )
-        raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
     require_packages()
     run_drivers_python(df.sparkSession)
     check_workers(df)
@@ -216,6 +217,15 @@ def _wait(
         step.chain, names=names, result_types=result_types, accumulators=step.accumulators
     )
     return remember(source.mapInArrow(task, schema), step)
+
+
+def check_ends(df: Any, argument: str, action: str, way_out: str) -> None:
+    """Checks that an action, which calls at once, has got a DataFrame that ends."""
+    if not hasattr(df, "mapInArrow"):
+        msg = f"`{argument}` must be a DataFrame of Spark, got `{type(df).__name__}`"
+        refuse(msg, ErrorKind.INPUT_INVALID)
+    if df.isStreaming:
+        refuse(f"`{action}` is for DataFrames that end; {way_out}", ErrorKind.INPUT_INVALID)
 
 
 def with_safe_names(df: DataFrame) -> tuple[DataFrame, Sequence[str] | None]:

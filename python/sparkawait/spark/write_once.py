@@ -17,23 +17,25 @@ import functools
 import operator
 import os
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import functions as F  # noqa: N812 - its customary name
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - its customary name  # noqa: N812 - its customary name
 
-from sparkawait._plan.checks import integer, refuse, refuse_column, text
+from sparkawait._plan.checks import choice, integer, refuse, refuse_column, text
 from sparkawait._quantities import columns, named
 from sparkawait.exceptions import ErrorKind
 from sparkawait.functions import AsyncFunctionsLike
 from sparkawait.metrics import Metrics
-from sparkawait.spark.wait import unordered_wait
+from sparkawait.spark.wait import check_ends, unordered_wait
 from sparkawait.wait_options import WaitArguments, WaitOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
     from typing_extensions import Unpack
+
 
 __all__ = ["write_once"]
 
@@ -122,12 +124,8 @@ def write_once(
 
 def _check(df: DataFrame, schema: StructType, names: Sequence[str]) -> None:
     """Checks that the rows end, and that their keys are written with them."""
-    if df.isStreaming:
-        refuse(
-            "`write_once` is for DataFrames that end; a stream has a checkpoint: write it with"
-            " trigger(availableNow=True)",
-            ErrorKind.INPUT_INVALID,
-        )
+    way_out = "a stream has a checkpoint: write it with trigger(availableNow=True)"
+    check_ends(df, "df", "write_once", way_out)
     for name in names:
         if name not in df.columns:
             refuse_column(df.columns, name, "key")
@@ -218,3 +216,66 @@ def _chunks(counts: Sequence[tuple[int, int]], most: int) -> Iterator[tuple[int,
 
 def _column(name: str) -> Column:
     return F.col(f"`{name.replace('`', '``')}`")
+
+
+# -- the good rows and the failed ones of a call that captured failures, paid for once.
+#
+# To be called on the driver, from any thread.
+
+_MODES = ("errorifexists", "overwrite", "append")
+
+
+def split(
+    out: DataFrame,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    column: str = "error",
+    mode: Literal["errorifexists", "overwrite", "append"] = "errorifexists",
+    format: str = "parquet",  # noqa: A002 - as Spark calls it
+) -> tuple[DataFrame, DataFrame]:
+    """Writes `out` to `path`, and returns readers of its good and of its failed rows.
+
+    The calls are made here, once a row. Two filters of `out` itself, ``where("error is null")`` and
+    ``where("error is not null")``, would call for each row twice.
+
+    Args:
+        out: What a wait function returned with ``on_error="capture"``; not a stream.
+        path: Where the rows are written, and read from by both DataFrames.
+        column: The column with the failures, as `sparkawait.Capture` names it.
+        mode: What to do if there is something at `path`. With ``"append"`` the readers have what
+            was there before, too.
+        format: The format of the files, of those that keep a struct, such as ``"parquet"``.
+
+    Returns:
+        The good rows, without the column, and the failed ones.
+
+    Raises:
+        ConfigurationError: Without a path, for a stream, or if there is no such column. Raised
+            before anything is called.
+
+    Examples:
+        >>> out = sa.unordered_wait(df, lookup, on_error="capture")  # doctest: +SKIP
+        >>> good, failed = sa.split(out, "/data/customers")  # doctest: +SKIP
+        >>> failed.groupBy("error.kind").count().show()  # doctest: +SKIP
+    """
+    way_out = "call it for each micro-batch in a `foreachBatch`, with a path of its own"
+    check_ends(out, "out", "split", f"of a stream, {way_out}")
+    if path is None:
+        refuse(
+            "`split` needs a `path`: it writes the rows there once, because each of two filters of"
+            " a DataFrame that calls something makes all of its calls again"
+        )
+    where = text(os.fspath(path), "path")
+    text(column, "column")
+    text(format, "format")
+    choice(mode, "mode", *_MODES)
+    if column not in out.columns:
+        refuse(
+            f"`out` has no column `{column}`; call with on_error='capture', or name the column of"
+            " your sparkawait.Capture by `column`",
+            ErrorKind.COLUMN_MISSING,
+        )
+    out.write.format(format).mode(mode).save(where)
+    written = out.sparkSession.read.format(format).schema(out.schema).load(where)
+    has_failed = F.col(f"`{column}`").isNotNull()
+    return written.where(~has_failed).drop(column), written.where(has_failed)

@@ -10,14 +10,16 @@
 //! | `template` | what does a key or a part of an address cost? |
 //! | `json`, `text` | what do result columns out of what a service wrote cost? |
 //! | `cache` | what does a hit cost? |
+//! | `http` | what does a row cost in requests of one and of many, with the server's part of it? |
 //! | `task` | what does a row cost from the input batch to the output batch? |
 
 #![expect(missing_docs, unused_qualifications, reason = "the macros write so")]
-#![expect(clippy::unwrap_used, reason = "a bench fails by panicking")]
+#![expect(clippy::panic, clippy::unwrap_used, reason = "a bench fails by panicking")]
 
 use std::hint::black_box;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
@@ -27,6 +29,7 @@ use gungraun::{library_benchmark, library_benchmark_group, main};
 use sparkawait_arrow::{ERROR_COLUMN, InputBatch, InputRows, OnError, OutputColumns};
 use sparkawait_benches::RECORDS;
 use sparkawait_benches::batches::{input, results};
+use sparkawait_connect::connectors::{self, CONNECTORS};
 use sparkawait_connect::json::JsonRows;
 use sparkawait_connect::template::{Escape, Template};
 use sparkawait_connect::text::{ParsedColumn, TextColumn};
@@ -38,12 +41,22 @@ use sparkawait_runtime::{
     AsyncFunction, BufferTimeout, ChainedOperator, Driver, DriverConfig, Feeder, Mailbox,
     OperatorChain, Turn,
 };
-use sparkawait_task::function::{Call, Calls, Replies, ResultGroup, TaskFunction};
+use sparkawait_task::error::TaskError;
+use sparkawait_task::function::{
+    Call, Calls, Replies, ReplyGroup, ReplySink, ResultGroup, TaskFunction,
+};
 use sparkawait_task::layer::Layer;
 use sparkawait_task::layer::cache::{CacheConfig, CacheMetrics, CacheSettings};
+use sparkawait_task::native::Start;
 use sparkawait_task::row_config::RowConfig;
 use sparkawait_task::row_prices::PriceSettings;
+use sparkawait_task::secret::Sources;
+use sparkawait_task::supervision::spawn_aside;
 use sparkawait_task::task_codec::TaskCodec;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Notify;
 
 /// Calls, documents or texts that come at a time.
 const BURST: usize = 500;
@@ -164,6 +177,118 @@ fn bursts(batch: &Arc<InputBatch>, rows: usize) -> Vec<Calls> {
         calls: (start..rows.min(start + BURST)).map(call).collect(),
     };
     (0..rows).step_by(BURST).map(burst).collect()
+}
+
+/// A function over HTTP whose server is on the same thread, and calls for it.
+struct Http {
+    runtime: Runtime,
+    function: TaskFunction,
+    calls: Vec<Calls>,
+    answered: Arc<Answered>,
+}
+
+/// Counts answers, and tells of each burst that all of its calls have one.
+#[derive(Debug, Default)]
+struct Answered {
+    calls: AtomicUsize,
+    burst: Notify,
+}
+
+/// Where answers are counted.
+#[derive(Debug)]
+struct Counting(Arc<Answered>);
+
+impl ReplySink for Counting {
+    fn send(&self, group: ReplyGroup) -> bool {
+        assert!(group.failures.is_empty());
+        let calls = group.results.map_or(0, |it| it.attempts.len());
+        if (self.0.calls.fetch_add(calls, Ordering::Relaxed) + calls).is_multiple_of(BURST) {
+            self.0.burst.notify_one();
+        }
+        true
+    }
+
+    fn fail(&self, error: TaskError) -> bool {
+        panic!("{error}")
+    }
+}
+
+/// Answers each request, which is over where `end` is, with the document.
+async fn serve(mut connection: TcpStream, end: &'static str, document: Arc<str>) {
+    let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: ";
+    let reply = format!("{head}{}\r\n\r\n{document}", document.len());
+    let mut request = Vec::with_capacity(4096);
+    while connection.read_buf(&mut request).await.is_ok_and(|bytes| bytes > 0) {
+        if request.ends_with(end.as_bytes()) {
+            connection.write_all(reply.as_bytes()).await.unwrap();
+            request.clear();
+        }
+    }
+}
+
+/// Starts a function and its server, with the connections that it needs.
+fn http(rows: usize) -> Http {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let row = r#"{"weather": "fair", "wind": 7.5}"#;
+    let (method, path, batch, end, document) = if rows == 1 {
+        ("GET", "{id}/{name}", "null".to_owned(), "\r\n\r\n", row.to_owned())
+    } else {
+        let batch = format!(
+            r#"{{"max_rows": {rows}, "max_bytes": null, "linger": 60.0, "split_on_error": false,
+            "item": [{{"id": "{{id}}", "name": "{{name}}"}}], "around": {{"rows": "{{}}"}},
+            "id": null, "error": null, "status": null}}"#
+        );
+        ("POST", "rows", batch, "]}", format!("[{}]", vec![row; rows].join(",")))
+    };
+    let description = format!(
+        r#"{{"method": "{method}", "url": "http://127.0.0.1:{port}/{path}", "returns": "json",
+        "batch": {batch}, "success": [[200, 299]], "connections": 50, "max_response_bytes": 1000000,
+        "redirects": 0, "client": {{"connect_timeout": 60.0, "read_timeout": null, "version": "http1",
+        "streams_per_connection": 100, "compressed": true, "proxy": "none",
+        "tls": {{"ca": null, "certificate": null, "private_key": null}}}}}}"#
+    );
+    let document: Arc<str> = document.into();
+    let handle = runtime.handle().clone();
+    spawn_aside(runtime.handle(), "bench server", async move {
+        while let Ok((connection, _)) = listener.accept().await {
+            let serving = serve(connection, end, Arc::clone(&document));
+            spawn_aside(&handle, "bench connection", serving);
+        }
+    });
+    let function = connectors::read(CONNECTORS, "http", &description, Sources::new()).unwrap();
+    let mut input_rows = InputRows::new(input(0).schema());
+    let handle = input_rows.accept(input(RECORDS)).unwrap().batch();
+    let (answered, results) = (Arc::new(Answered::default()), results(0).schema());
+    let replies = Replies::to(Counting(Arc::clone(&answered)));
+    let (input, channel_share) = (input(0).schema(), None);
+    let (tokio, calls) = (runtime.handle().clone(), bursts(input_rows.batch(handle), RECORDS));
+    let start = Start { replies, runtime: tokio, input, results, channel_share };
+    let function = function.start(start).unwrap();
+    let mut http = Http { runtime, function, calls, answered };
+    let burst = bursts(input_rows.batch(handle), BURST);
+    http.answer(burst);
+    http
+}
+
+impl Http {
+    fn answer(&mut self, bursts: Vec<Calls>) {
+        for calls in bursts {
+            self.function.invoke(calls);
+            self.runtime.block_on(self.answered.burst.notified());
+        }
+    }
+}
+
+#[library_benchmark(setup = http)]
+#[bench::get(1)]
+#[bench::post_of_100(100)]
+fn http_rows(mut it: Http) -> Http {
+    let calls = std::mem::take(&mut it.calls);
+    it.answer(calls);
+    assert_eq!(it.answered.calls.load(Ordering::Relaxed), RECORDS + BURST);
+    it
 }
 
 /// What the rows of a task look like.
@@ -295,6 +420,7 @@ fn task_rows((mut driver, feeder): Task) -> Task {
 
 library_benchmark_group!(
     name = benches,
-    benchmarks = [template_key, template_address, json_decode, text_column, cache_hit, task_rows]
+    benchmarks =
+        [template_key, template_address, json_decode, text_column, cache_hit, http_rows, task_rows]
 );
 main!(library_benchmark_groups = benches);

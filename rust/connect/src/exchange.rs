@@ -24,6 +24,7 @@ pub use self::client::{Answer, Client, Exchange};
 use self::engine::Engine;
 use crate::column::check_columns;
 use crate::lookup::positions;
+pub use crate::reply_budget::ReplyShare;
 use crate::template::Template;
 
 impl<C: Client> NativeFunction for Exchange<C> {

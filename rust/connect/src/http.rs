@@ -54,12 +54,13 @@ use sparkawait_task::concurrency::Concurrency;
 use sparkawait_task::error::StartError;
 use sparkawait_task::function::{GROUP_BYTES, TaskFunction};
 use sparkawait_task::native::{NativeFunction, Start};
+use tokio::sync::Semaphore;
 
 pub(crate) use self::address::HostColumns;
 use self::address::check_address;
 use self::answers::Answers;
 use self::auth::{Auth, AuthConfig};
-use self::batch::{BatchEngine, BatchParts, BatchTemplates, ItemReader, Most};
+use self::batch::{BatchEngine, BatchTemplates, Batched, ItemReader, Most};
 use self::call::CallRules;
 use self::clients::Clients;
 pub(crate) use self::config::HttpConfig;
@@ -70,8 +71,8 @@ use self::hosts::AllowedHosts;
 use self::redirects::RedirectRules;
 use self::request::{RequestTemplates, header_name, retry_statuses};
 use self::results::ResponseColumns;
-use self::watch::Clock;
 use crate::reply_budget::ReplyBudget;
+use crate::requests::Requests;
 
 impl HttpConfig {
     /// Reads the rules that do not depend on the input.
@@ -98,7 +99,7 @@ impl HttpConfig {
             reads_limits: pauses && wants_limits,
             host: host_label(&self.url),
             budget: ReplyBudget::of_task(),
-            clock: Clock::new(self.client.silence()?),
+            silence: self.client.silence()?,
         })
     }
 
@@ -124,33 +125,19 @@ impl HttpConfig {
         Ok(if self.batch.is_some() { columns.one_each() } else { columns })
     }
 
-    /// Starts the function of a task whose requests are of many rows each; `None` if they are not.
-    fn start_batched(
-        &self,
-        clients: &Arc<Clients>,
-        start: &Start,
-    ) -> Result<Option<TaskFunction>, StartError> {
+    /// Reads what puts rows together into requests and takes replies apart; `None` if requests are of
+    /// one row.
+    fn batched(&self, start: &Start) -> Result<Option<Batched>, StartError> {
         let Some(batch) = &self.batch else { return Ok(None) };
         let Some(templates) = BatchTemplates::new(self, &start.input)? else { return Ok(None) };
         let Some(items) = ItemReader::new(self)? else { return Ok(None) };
-        let requests = self.connections.max(1);
         let most = Most {
             rows: batch.max_rows.max(1),
             bytes: batch.max_bytes.unwrap_or(GROUP_BYTES),
-            requests: start.channel_share.map_or(requests, |share| share.of(requests)),
             linger: batch.linger(),
             are_named: batch.id.as_ref().is_some_and(|id| id.template.is_some()),
         };
-        let parts = BatchParts {
-            clients: Arc::clone(clients),
-            templates,
-            rules: self.rules_of(clients, start)?,
-            answers: self.answers(start)?,
-            items,
-            requests,
-            splits: batch.split_on_error,
-        };
-        Ok(Some(Box::new(BatchEngine::start(parts, most, start))))
+        Ok(Some(Batched { templates, items, most, splits: batch.split_on_error }))
     }
 
     fn answers(&self, start: &Start) -> Result<Answers, StartError> {
@@ -159,8 +146,6 @@ impl HttpConfig {
             host: host_label(&self.url),
             replies: start.replies.clone(),
             are_of_channel: HostColumns::of(&self.url)?.differ(),
-            left: Vec::new(),
-            statuses: Vec::new(),
         })
     }
 }
@@ -186,12 +171,15 @@ impl NativeFunction for HttpConfig {
 
     fn start(&self, start: Start) -> Result<TaskFunction, StartError> {
         let clients = Clients::of_this_process(&self.client, &start.runtime)?;
-        if let Some(batched) = self.start_batched(&clients, &start)? {
-            return Ok(batched);
-        }
-        let answers = self.answers(&start)?;
-        let requests = RequestTemplates::new(self, &start.input)?;
-        let rules = self.rules_of(&clients, &start)?;
-        Ok(Box::new(Engine::start(clients, requests, rules, answers, start)))
+        let (answers, rules) = (self.answers(&start)?, self.rules_of(&clients, &start)?);
+        let Some(batched) = self.batched(&start)? else {
+            let requests = RequestTemplates::new(self, &start.input)?;
+            return Ok(Box::new(Engine::start(clients, requests, rules, answers, start)));
+        };
+        let requests = self.connections.max(1);
+        let of_channel = start.channel_share.map_or(requests, |share| share.of(requests));
+        let turns = Arc::new(Semaphore::new(requests));
+        let engine = BatchEngine { clients, batched, rules: Arc::new(rules), answers };
+        Ok(Box::new(Requests::start(engine, of_channel, turns, &start.runtime)))
     }
 }

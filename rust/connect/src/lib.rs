@@ -69,7 +69,7 @@ mod owed_calls;
 mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
-#[cfg(feature = "http")]
+#[cfg(feature = "tls")]
 mod reply_budget;
 #[cfg(feature = "tls")]
 mod requests;

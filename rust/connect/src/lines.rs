@@ -4,9 +4,10 @@
 //! Those of a request are of one channel, which has a bounded number of requests; the channels take
 //! turns.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use sparkawait_core::Key;
+use tokio::time::Instant;
 
 /// The rows of one channel that wait.
 pub(crate) trait Rows: Default {
@@ -17,6 +18,14 @@ pub(crate) trait Rows: Default {
     fn is_ready(&self) -> bool {
         !self.is_empty()
     }
+
+    /// Returns when some of those that are too few have waited for others long enough.
+    fn due(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Makes those ready that have waited long enough.
+    fn expire(&mut self, _now: Instant) {}
 }
 
 impl<T> Rows for VecDeque<T> {
@@ -31,6 +40,8 @@ pub(crate) struct Lines<R> {
     channels: HashMap<Option<Key>, Line<R>>,
     /// Those that have enough rows and may have another request, each once, in their turn.
     ready: VecDeque<Option<Key>>,
+    /// When those are due that have too few.
+    due: BTreeSet<(Instant, Option<Key>)>,
     /// Requests of a channel.
     most: usize,
 }
@@ -41,12 +52,14 @@ struct Line<R> {
     requests: usize,
     /// Whether it is among those that may have another request.
     is_ready: bool,
+    /// When it is due, if it is among those.
+    due: Option<Instant>,
 }
 
 impl<R: Rows> Lines<R> {
     /// Makes lines of channels that have `most` requests each.
     pub(crate) fn new(most: usize) -> Self {
-        Self { channels: HashMap::new(), ready: VecDeque::new(), most }
+        Self { channels: HashMap::new(), ready: VecDeque::new(), due: BTreeSet::new(), most }
     }
 
     /// Returns how many channels have rows for a request that may be sent.
@@ -62,6 +75,7 @@ impl<R: Rows> Lines<R> {
     ) -> T {
         let line = self.channels.entry(channel).or_default();
         let changed = change(&mut line.rows);
+        line.note_due(channel, &mut self.due);
         line.make_ready(channel, self.most, &mut self.ready);
         if channel.is_some() && line.is_over() {
             self.channels.remove(&channel);
@@ -84,8 +98,23 @@ impl<R: Rows> Lines<R> {
         let taken = take(&mut line.rows, share.min(self.most - line.requests).max(1));
         line.requests += 1;
         line.is_ready = false;
+        line.note_due(channel, &mut self.due);
         line.make_ready(channel, self.most, &mut self.ready);
         Some((channel, taken))
+    }
+
+    /// Returns when the next rows have waited long enough that are too few for a request.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.due.first().map(|(due, _)| *due)
+    }
+
+    /// Lets those rows go out that have waited long enough.
+    pub(crate) fn expire(&mut self, now: Instant) {
+        while let Some((due, channel)) = self.due.first().copied()
+            && due <= now
+        {
+            self.change(channel, |rows| rows.expire(now));
+        }
     }
 
     /// Says that a request of `channel` has ended.
@@ -99,10 +128,11 @@ impl<R: Rows> Lines<R> {
         }
     }
 
-    /// Removes rows from all lines, by `remove`, which is told the channel of each.
-    pub(crate) fn remove(&mut self, mut remove: impl FnMut(Option<Key>, &mut R)) {
+    /// Removes rows from all lines, by `remove`.
+    pub(crate) fn remove(&mut self, mut remove: impl FnMut(&mut R)) {
         for (channel, line) in &mut self.channels {
-            remove(*channel, &mut line.rows);
+            remove(&mut line.rows);
+            line.note_due(*channel, &mut self.due);
             line.is_ready &= line.rows.is_ready();
         }
         self.channels.retain(|_, line| !line.is_over());
@@ -119,6 +149,15 @@ impl<R: Rows> Lines<R> {
 impl<R: Rows> Line<R> {
     fn is_over(&self) -> bool {
         self.rows.is_empty() && self.requests == 0
+    }
+
+    fn note_due(&mut self, channel: Option<Key>, due: &mut BTreeSet<(Instant, Option<Key>)>) {
+        let now = self.rows.due();
+        if now != self.due {
+            self.due.map(|it| due.remove(&(it, channel)));
+            due.extend(now.map(|it| (it, channel)));
+            self.due = now;
+        }
     }
 
     fn make_ready(&mut self, channel: Option<Key>, most: usize, ready: &mut VecDeque<Option<Key>>) {

@@ -26,7 +26,7 @@ pub(crate) struct ReplyBudget {
 
 /// What one reply has of the budget; given back when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Share {
+pub struct ReplyShare {
     budget: Arc<ReplyBudget>,
     units: Option<OwnedSemaphorePermit>,
     beyond: Option<OwnedSemaphorePermit>,
@@ -50,18 +50,18 @@ impl ReplyBudget {
     }
 
     /// Makes the share of a reply that nothing was read from yet.
-    pub(crate) fn share(self: &Arc<Self>) -> Share {
-        Share { budget: Arc::clone(self), units: None, beyond: None }
+    pub(crate) fn share(self: &Arc<Self>) -> ReplyShare {
+        ReplyShare { budget: Arc::clone(self), units: None, beyond: None }
     }
 }
 
-impl Share {
+impl ReplyShare {
     /// Waits until the reply may have `bytes` bytes.
     ///
     /// # Cancel safety
     ///
     /// What the reply has is kept; its place in the line is lost.
-    pub(crate) async fn grow_to(&mut self, bytes: usize) {
+    pub async fn grow_to(&mut self, bytes: usize) {
         if self.beyond.is_some() {
             return;
         }
@@ -96,7 +96,7 @@ mod tests {
     fn replies_beyond_the_budget_wait_but_for_one() {
         let budget = ReplyBudget::of_bytes(2 * UNIT_BYTES);
         let mut shares = [0; 4].map(|_| budget.share());
-        let grows = |share: &mut Share, bytes| share.grow_to(bytes).now_or_never().is_some();
+        let grows = |share: &mut ReplyShare, bytes| share.grow_to(bytes).now_or_never().is_some();
 
         assert!(grows(&mut shares[0], 1) && grows(&mut shares[1], 1));
         assert!(grows(&mut shares[2], 1), "the first beyond it");

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! While all connections are busy, rows wait; when one is free, those that wait go in one request. So
-//! requests grow with the load, and no row waits for company. The rows of a request are of one channel,
+//! requests grow with the load, and no row waits for company, unless its function says how long. The rows of a request are of one channel,
 //! and channels take turns: one whose requests take long has its share of the connections, and never the
 //! last one.
 
@@ -28,6 +28,7 @@ use sparkawait_task::worker::{Command, Commands, Worker};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::{JoinError, JoinSet};
+use tokio::time::{Instant, sleep_until};
 
 pub(crate) use self::awaited_calls::AwaitedCalls;
 use self::turns::{Turn, Turns};
@@ -54,7 +55,7 @@ pub(crate) trait Asks: Send + Sync + 'static {
     fn take(&self, rows: &mut Self::Rows, requests: usize) -> Result<Self::Batch, TaskError>;
 
     /// Removes calls that nobody waits for any more; they are sorted.
-    fn remove(rows: &mut Self::Rows, cancelled: &[AttemptId]);
+    fn remove(&self, rows: &mut Self::Rows, cancelled: &[AttemptId]);
 
     /// Returns the calls of a request.
     fn attempts(batch: &Self::Batch) -> &[AttemptId];
@@ -108,7 +109,7 @@ impl<A: Asks> Requests<A> {
 
     async fn serve(&mut self, commands: &mut Commands) -> Result<(), TaskError> {
         loop {
-            let mut turn = None;
+            let (mut turn, due) = (None, self.waiting.due());
             tokio::select! {
                 biased;
                 command = commands.recv() => match command {
@@ -117,10 +118,14 @@ impl<A: Asks> Requests<A> {
                 },
                 Some(ended) = self.running.join_next() => self.end(ended)?,
                 next = self.turns.next() => turn = Some(next),
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
             }
             // All that is there, before a request is filled.
             while let Ok(command) = commands.try_recv() {
                 self.obey(command)?;
+            }
+            if due.is_some() {
+                self.waiting.expire(Instant::now());
             }
             self.send(turn)?;
         }
@@ -130,7 +135,7 @@ impl<A: Asks> Requests<A> {
         match command {
             Command::Invoke(calls) => self.asks.add(&calls, &mut self.waiting),
             Command::Cancel(cancelled) => {
-                self.waiting.remove(|_, rows| A::remove(rows, &cancelled));
+                self.waiting.remove(|rows| self.asks.remove(rows, &cancelled));
                 self.awaited.iter().for_each(|it| it.cancel(&cancelled));
                 Ok(())
             }
@@ -223,7 +228,7 @@ mod tests {
             Ok(rows.drain(..rows.len().div_ceil(requests).min(2)).collect())
         }
 
-        fn remove(rows: &mut Self::Rows, cancelled: &[AttemptId]) {
+        fn remove(&self, rows: &mut Self::Rows, cancelled: &[AttemptId]) {
             rows.retain(|it| !cancelled.contains(it));
         }
 

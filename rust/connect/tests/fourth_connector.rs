@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -17,16 +18,17 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use sparkawait_arrow::OnError;
 use sparkawait_connect::connectors::{self, CONNECTORS, Connector, parse};
-use sparkawait_connect::exchange::{Answer, Client, Exchange};
+use sparkawait_connect::exchange::{Answer, Client, Exchange, ReplyShare};
 use sparkawait_connect::failure::{Failure, plain_failure};
 use sparkawait_connect::lookup::{How, Misses};
 use sparkawait_core::operator::OutputMode;
 use sparkawait_runtime::tokio_runtime;
 use sparkawait_task::cause::Cause;
 use sparkawait_task::error::TaskError;
-use sparkawait_task::native::Start;
+use sparkawait_task::native::{NativeFunction, Start};
 use sparkawait_task::secret::Sources;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufStream};
+use tokio::task::yield_now;
 
 #[path = "../../task/tests/support/mod.rs"]
 mod support;
@@ -79,8 +81,9 @@ impl Client for Memcached {
         &self,
         connection: &mut Self::Connection,
         keys: &[Vec<u8>],
+        share: &mut ReplyShare,
     ) -> Result<Vec<Answer>, Failure> {
-        let values = values(connection, keys).await.map_err(|error| lost(&error, true))?;
+        let values = values(connection, keys, share).await.map_err(|error| lost(&error, true))?;
         let answer = |key: &Vec<u8>| match values.get(key) {
             Some(value) if value == "panic" => unreachable!("out of luck"),
             Some(value) => Answer::Found(vec![Some(value.clone())]),
@@ -94,10 +97,11 @@ impl Client for Memcached {
 async fn values(
     connection: &mut BufStream<tokio::net::TcpStream>,
     keys: &[Vec<u8>],
+    share: &mut ReplyShare,
 ) -> std::io::Result<BTreeMap<Vec<u8>, Bytes>> {
     connection.write_all(&[b"get ", keys.join(&b' ').as_slice(), b"\r\n"].concat()).await?;
     connection.flush().await?;
-    let mut values = BTreeMap::new();
+    let (mut values, mut read) = (BTreeMap::new(), 0);
     loop {
         let mut line = String::new();
         if connection.read_line(&mut line).await? == 0 {
@@ -107,7 +111,10 @@ async fn values(
         match words[..] {
             ["END"] => return Ok(values),
             ["VALUE", key, _, length] => {
-                let mut value = vec![0; length.parse::<usize>().unwrap_or_default() + 2];
+                let length = length.parse::<usize>().unwrap_or_default() + 2;
+                read += length;
+                share.grow_to(read).await;
+                let mut value = vec![0; length];
                 connection.read_exact(&mut value).await?;
                 value.truncate(value.len() - 2);
                 values.insert(key.as_bytes().to_vec(), value.into());
@@ -169,6 +176,12 @@ fn memcached(port: u16, key: &str, rows: usize) -> Value {
 fn run(described: &Value) -> Result<(Vec<Option<i64>>, Vec<String>), TaskError> {
     let (table, sources) = ([CONNECTORS, &[MEMCACHED]].concat(), Sources::new());
     let function = connectors::read(&table, "memcached", &described.to_string(), sources).unwrap();
+    run_function(&*function)
+}
+
+fn run_function(
+    function: &dyn NativeFunction,
+) -> Result<(Vec<Option<i64>>, Vec<String>), TaskError> {
     function.check(&schema(&["row", "key"]), &schema(&["result"])).unwrap();
     let config = with_on_error(task_config(OutputMode::Ordered, 31), OnError::Capture);
     let mut task = TestTask::new(config, |replies| {
@@ -248,4 +261,57 @@ fn one_key_may_fail_alone() {
 
     assert_eq!(errors, ["a bad key"; ROWS]);
     assert_eq!(asked.lock().unwrap().concat().len(), ROWS);
+}
+
+/// A service whose replies are as large as all of a task's may be together.
+#[derive(Default)]
+struct Large {
+    read: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Client for Large {
+    type Connection = ();
+
+    const NAME: &'static str = "large";
+
+    async fn connect(&self) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn ask(
+        &self,
+        (): &mut (),
+        keys: &[Vec<u8>],
+        share: &mut ReplyShare,
+    ) -> Result<Vec<Answer>, Failure> {
+        share.grow_to(64 << 20).await;
+        self.most.fetch_max(self.read.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        for _ in 0..7 {
+            yield_now().await;
+        }
+        self.read.fetch_sub(1, Ordering::SeqCst);
+        Ok(vec![Answer::Found(vec![Some("17".into())]); keys.len()])
+    }
+}
+
+#[test]
+fn replies_beyond_the_budget_of_a_task_wait_for_one_another() {
+    let client = Arc::new(Large::default());
+    let function = Exchange {
+        client: Arc::clone(&client),
+        key: "{row}".to_owned(),
+        misses: Misses { how: How::Left, retry: false },
+        required: Vec::new(),
+        rows: 1,
+        connections: 11,
+        connect_timeout: Duration::from_secs(20),
+        is_repeatable: true,
+    };
+
+    let (results, errors) = run_function(&function).unwrap();
+
+    assert_eq!((results, errors), (vec![Some(17); ROWS], Vec::new()));
+    // The one that the budget is for, and the one that may go beyond it.
+    assert!((1..=2).contains(&client.most.load(Ordering::SeqCst)));
 }

@@ -9,6 +9,7 @@ use bytes::Bytes;
 
 use crate::failure::Failure;
 use crate::lookup::Misses;
+use crate::reply_budget::ReplyShare;
 
 /// What talks to a service.
 pub trait Client: Send + Sync + 'static {
@@ -23,6 +24,9 @@ pub trait Client: Send + Sync + 'static {
 
     /// Asks for some keys; returns an answer for each, in their order.
     ///
+    /// A reply of more than some KiB asks `share` for its bytes before it reads them: then the replies
+    /// of a task never come to much more than 64 MiB together.
+    ///
     /// Dropped where nobody wants the answers any more, and the connection with it.
     ///
     /// # Errors
@@ -35,6 +39,7 @@ pub trait Client: Send + Sync + 'static {
         &self,
         connection: &mut Self::Connection,
         keys: &[Vec<u8>],
+        share: &mut ReplyShare,
     ) -> impl Future<Output = Result<Vec<Answer>, Failure>> + Send;
 }
 

@@ -26,6 +26,7 @@ use crate::dial::{HIGHEST_AGE, HIGHEST_IDLE};
 use crate::failure::{Failure, plain_failure};
 use crate::lines::Lines;
 use crate::lookup::{LookupReply, Misses};
+use crate::reply_budget::{ReplyBudget, ReplyShare};
 use crate::requests::{Asks, AwaitedCalls, Requests};
 use crate::template::{BoundTemplate, Escape};
 use crate::text::TextColumn;
@@ -47,6 +48,7 @@ pub(super) struct Engine<C: Client> {
     /// Connections that no request has.
     kept: Mutex<Vec<Kept<C>>>,
     backoff: Mutex<Backoff>,
+    budget: Arc<ReplyBudget>,
     misses: Misses,
     schema: SchemaRef,
     required: Vec<usize>,
@@ -72,6 +74,7 @@ impl<C: Client> Engine<C> {
             is_repeatable: of.is_repeatable,
             kept: Mutex::default(),
             backoff: Mutex::default(),
+            budget: ReplyBudget::of_task(),
             misses: of.misses,
             schema,
             required,
@@ -117,7 +120,7 @@ impl<C: Client> Asks for Engine<C> {
         Ok(rows.drain(..many).unzip())
     }
 
-    fn remove(rows: &mut Self::Rows, cancelled: &[AttemptId]) {
+    fn remove(&self, rows: &mut Self::Rows, cancelled: &[AttemptId]) {
         rows.retain(|(attempt, _)| cancelled.binary_search(attempt).is_err());
     }
 
@@ -133,10 +136,12 @@ impl<C: Client> Asks for Engine<C> {
         if let Some(first) = attempts.first() {
             self.replies.requested(*first);
         }
+        // Its answers have it until they are results.
+        let mut share = self.budget.share();
         let answers = tokio::select! {
             biased;
             () = wanted.none_of(&attempts) => return Ok(()),
-            answers = self.answers(&keys) => answers,
+            answers = self.answers(&keys, &mut share) => answers,
         };
         let failed = |failure| vec![Answer::Failed(failure); attempts.len()];
         let answers = answers.unwrap_or_else(failed);
@@ -152,7 +157,11 @@ impl<C: Client> Kept<C> {
 
 impl<C: Client> Engine<C> {
     /// Asks for some keys; once more where a connection that was kept has ended under it.
-    async fn answers(&self, keys: &[Vec<u8>]) -> Result<Vec<Answer>, Failure> {
+    async fn answers(
+        &self,
+        keys: &[Vec<u8>],
+        share: &mut ReplyShare,
+    ) -> Result<Vec<Answer>, Failure> {
         let mut kept = self.take_kept();
         loop {
             let was_kept = kept.is_some();
@@ -160,7 +169,7 @@ impl<C: Client> Engine<C> {
                 Some(kept) => kept,
                 None => self.connect().await?,
             };
-            let asking = AssertUnwindSafe(self.client.ask(&mut used.connection, keys));
+            let asking = AssertUnwindSafe(self.client.ask(&mut used.connection, keys, share));
             let failure = match asking.catch_unwind().await {
                 Ok(Ok(answers)) if answers.len() == keys.len() => {
                     used.used = Instant::now();

@@ -17,41 +17,47 @@ pub(super) struct Answers {
     pub(super) replies: Replies,
     /// Whether responses tell of their channel alone.
     pub(super) are_of_channel: bool,
-    /// What responses say about limits; their calls are answered next.
-    pub(super) left: Vec<ToldLimit>,
-    /// The statuses of responses, if somebody wants to know; their calls are answered next.
-    pub(super) statuses: Vec<(AttemptId, u16)>,
+}
+
+/// Calls that have ended and were not answered.
+#[derive(Default)]
+pub(super) struct Ended {
+    pub(super) outcomes: Vec<(AttemptId, Outcome)>,
+    /// What their responses say about limits.
+    left: Vec<ToldLimit>,
+    /// The statuses of their responses, if somebody wants to know.
+    statuses: Vec<(AttemptId, u16)>,
 }
 
 impl Answers {
     /// Notes what the response to a call says of limits.
-    pub(super) fn note_left(&mut self, attempt: AttemptId, left: Vec<LimitLeft>) {
+    pub(super) fn note_left(&self, attempt: AttemptId, left: Vec<LimitLeft>, ended: &mut Ended) {
         let is_of_channel = self.are_of_channel;
         let told = left.into_iter().map(|left| ToldLimit { attempt, left, is_of_channel });
-        self.left.extend(told);
+        ended.left.extend(told);
     }
 
     /// Notes the status of the response to a call.
-    pub(super) fn note_status(&mut self, attempt: AttemptId, status: Option<u16>) {
+    pub(super) fn note_status(&self, attempt: AttemptId, status: Option<u16>, ended: &mut Ended) {
         if self.replies.wants_statuses() {
-            self.statuses.extend(status.map(|it| (attempt, it)));
+            ended.statuses.extend(status.map(|it| (attempt, it)));
         }
     }
 
-    /// Answers the calls that have ended; fails if one of them ends its task.
-    pub(super) fn send(&mut self, ended: Vec<(AttemptId, Outcome)>) -> Result<(), TaskError> {
-        ends_task(&ended)?;
-        if !self.left.is_empty() {
-            self.replies.tell(std::mem::take(&mut self.left));
+    /// Answers calls that have ended; fails if one of them ends its task.
+    pub(super) fn send(&self, Ended { outcomes, left, statuses }: Ended) -> Result<(), TaskError> {
+        ends_task(&outcomes)?;
+        if !left.is_empty() {
+            self.replies.tell(left);
         }
-        if !self.statuses.is_empty() {
-            self.replies.answered(std::mem::take(&mut self.statuses));
+        if !statuses.is_empty() {
+            self.replies.answered(statuses);
         }
-        if ended.is_empty() {
+        if outcomes.is_empty() {
             return Ok(());
         }
-        let (mut group, mut bytes) = (Vec::with_capacity(ended.len()), 0);
-        for (attempt, outcome) in ended {
+        let (mut group, mut bytes) = (Vec::with_capacity(outcomes.len()), 0);
+        for (attempt, outcome) in outcomes {
             let size = outcome.bytes();
             if bytes > 0 && bytes + size > GROUP_BYTES {
                 let ended = std::mem::take(&mut group);

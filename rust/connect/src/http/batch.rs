@@ -8,7 +8,7 @@
 //!
 //! A row becomes an item as it comes. Items of rows whose requests would say the same beside them
 //! wait in one line, of one channel; they go out when there are enough of them, or when the oldest
-//! has waited long enough. Each item of the reply is the whole response of its row from there on.
+//! has waited long enough, as [`requests`](crate::requests) has it. Each item of the reply is the whole response of its row from there on.
 
 mod engine;
 mod item;
@@ -16,7 +16,7 @@ mod items;
 mod templates;
 mod waiting;
 
-pub(super) use self::engine::{BatchEngine, BatchParts};
+pub(super) use self::engine::{BatchEngine, Batched};
 pub(super) use self::items::ItemReader;
 pub(super) use self::templates::BatchTemplates;
 pub(super) use self::waiting::Most;

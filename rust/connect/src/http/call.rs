@@ -2,6 +2,7 @@
 //! One call: the request goes out, the response comes in.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header::{HeaderMap, HeaderName, HeaderValue};
@@ -16,10 +17,10 @@ use super::failure::{RetryStatuses, status_failure, too_large, transport_failure
 use super::redirects::RedirectRules;
 use super::reply::{Outgoing, Reply};
 use super::sending::{next, send};
-use super::watch::{Clock, Watch};
+use super::watch::Watch;
 use crate::failure::{About, Failure};
 use crate::limit_headers::{LimitHeaders, tells_of_limit};
-use crate::reply_budget::{ReplyBudget, Share};
+use crate::reply_budget::{ReplyBudget, ReplyShare};
 
 /// Bytes of a failed response's body that are kept, for its message.
 const KEPT_OF_FAILURE: usize = 4096;
@@ -46,14 +47,12 @@ pub(super) struct CallRules {
     pub(super) host: String,
     /// What the bodies that are read come to together.
     pub(super) budget: Arc<ReplyBudget>,
-    /// How long a server may be silent.
-    pub(super) clock: Clock,
+    /// How long a server may be silent, if that has a bound.
+    pub(super) silence: Option<Duration>,
 }
 
 /// The end of a call.
-pub(super) struct EndedCall<T> {
-    /// What the call stands for.
-    pub(super) name: T,
+pub(super) struct EndedCall {
     pub(super) outcome: Outcome,
     /// That of its response, whatever was made of it.
     pub(super) status: Option<u16>,
@@ -77,7 +76,7 @@ pub(super) struct Found {
     pub(super) headers: Vec<Option<HeaderValue>>,
     pub(super) body: Bytes,
     /// Its share of the budget, until all of it are results.
-    pub(super) _share: Arc<Share>,
+    pub(super) _share: Arc<ReplyShare>,
 }
 
 impl Outcome {
@@ -101,14 +100,13 @@ pub(super) fn ends_task(ended: &[(AttemptId, Outcome)]) -> Result<(), TaskError>
     }
 }
 
-/// Makes the call that `name` stands for.
-pub(super) async fn call<T>(
+/// Makes a call.
+pub(super) async fn call(
     clients: Arc<Clients>,
     rules: Arc<CallRules>,
     watch: Arc<Watch>,
-    name: T,
     request: Outgoing,
-) -> EndedCall<T> {
+) -> EndedCall {
     let (outcome, status, left) = match exchange(&clients, &rules, &watch, request).await {
         Ok((reply, may_pass)) => {
             let (status, left) = (reply.status.as_u16(), rules.left(&reply.headers));
@@ -117,7 +115,14 @@ pub(super) async fn call<T>(
         Err(failed) => (Err(failed), None, Vec::new()),
     };
     let outcome = outcome.unwrap_or_else(|failed| Outcome::Failed(Box::new(failed)));
-    EndedCall { name, outcome, status, left }
+    EndedCall { outcome, status, left }
+}
+
+impl EndedCall {
+    /// Makes the end of a call that was not made.
+    pub(super) fn of(outcome: Outcome) -> Self {
+        Self { outcome, status: None, left: Vec::new() }
+    }
 }
 
 /// Sends a request, and those that it is redirected to; returns the last response, and whether it
@@ -139,20 +144,20 @@ async fn exchange(
         };
         let is_repeatable = rules.retry_statuses.is_keyed || is_harmless(&request.method);
         let most = rules.max_response_bytes;
-        let reply = send(clients, &rules.clock, watch, most, is_repeatable, &request).await;
+        let reply = send(clients, watch, most, is_repeatable, &request).await;
         let reply = reply.map_err(|broken| transport_failure(&rules.host, &request, broken))?;
         let mut may_pass = false;
         if let Some(auth) = auth.filter(|auth| !has_renewed && auth.is_refusal(reply.status)) {
             has_renewed = true;
             if Box::pin(auth.renew(shown)).await {
-                let _ = read_start(rules, watch, reply).await;
+                let _ = read_start(watch, reply).await;
                 continue;
             }
             may_pass = reply.status == StatusCode::UNAUTHORIZED && auth.may_change();
         }
         let next = rules.redirects.next(clients, &rules.host, &request, &reply, followed)?;
         let Some(next) = next else { return Ok((reply, may_pass)) };
-        let _ = read_start(rules, watch, reply).await;
+        let _ = read_start(watch, reply).await;
         auth = auth.filter(|_| Arc::ptr_eq(&request.place, &next.place));
         request = next;
         followed += 1;
@@ -173,12 +178,12 @@ async fn receive(
     let status = reply.status;
     let code = status.as_u16();
     if rules.missing.contains(&code) {
-        let _ = read_start(rules, watch, reply).await;
+        let _ = read_start(watch, reply).await;
         return Ok(Outcome::Missed);
     }
     if !rules.success.iter().any(|(first, last)| (*first..=*last).contains(&code)) {
         let headers = reply.headers.clone();
-        let body = read_start(rules, watch, reply).await;
+        let body = read_start(watch, reply).await;
         let failed = status_failure(&rules.host, status, &headers, &body, &rules.retry_statuses);
         let is_again = may_pass && rules.retry_statuses.said.is_none();
         let failed = if is_again { failed.that_may_pass() } else { failed };
@@ -208,12 +213,12 @@ impl CallRules {
 }
 
 /// Reads the start of a body, and the rest of it too if that is not long.
-async fn read_start(rules: &CallRules, watch: &Watch, mut reply: Reply) -> Vec<u8> {
+async fn read_start(watch: &Watch, mut reply: Reply) -> Vec<u8> {
     let is_long = reply.length.is_some_and(|length| length > READ_OF_FAILURE as u64);
     let most = if is_long { KEPT_OF_FAILURE } else { READ_OF_FAILURE };
     let (mut start, mut read) = (Vec::new(), 0);
     while read < most
-        && let Ok(Some(chunk)) = reply.chunk(&rules.clock, watch).await
+        && let Ok(Some(chunk)) = reply.chunk(watch).await
     {
         read += chunk.len();
         let wanted = chunk.len().min(KEPT_OF_FAILURE - start.len());
@@ -232,22 +237,22 @@ async fn read(
     rules: &CallRules,
     watch: &Watch,
     mut reply: Reply,
-    share: &mut Share,
+    share: &mut ReplyShare,
 ) -> Result<Bytes, Failure> {
     let limit = rules.max_response_bytes;
-    let (host, clock) = (rules.host.as_str(), &rules.clock);
+    let host = rules.host.as_str();
     let waits = reply.may_wait();
     let beyond = || too_large(host, limit);
     if reply.length.is_some_and(|length| length > limit as u64) {
         return Err(beyond());
     }
-    let Some(first) = next(host, limit, clock, watch, &mut reply).await? else {
+    let Some(first) = next(host, limit, watch, &mut reply).await? else {
         return Ok(Bytes::new());
     };
     if first.len() > limit {
         return Err(beyond());
     }
-    let Some(second) = next(host, limit, clock, watch, &mut reply).await? else { return Ok(first) };
+    let Some(second) = next(host, limit, watch, &mut reply).await? else { return Ok(first) };
     let mut whole = BytesMut::from(first);
     let mut chunk = Some(second);
     while let Some(bytes) = chunk {
@@ -258,7 +263,7 @@ async fn read(
             share.grow_to(whole.len() + bytes.len()).await;
         }
         whole.extend_from_slice(&bytes);
-        chunk = next(host, limit, clock, watch, &mut reply).await?;
+        chunk = next(host, limit, watch, &mut reply).await?;
     }
     Ok(whole.freeze())
 }

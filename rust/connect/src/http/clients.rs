@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use sparkawait_task::error::StartError;
-use sparkawait_task::shared::Shared;
+use sparkawait_task::shared::{Lender, Lent};
 use sparkawait_task::supervision::spawn_aside;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -23,7 +23,7 @@ use super::protocol::Protocol;
 use super::proxies::Proxies;
 
 /// The connections of this process, by their settings.
-static CLIENTS: Shared = Shared::new();
+static CLIENTS: Lender = Lender::new();
 
 /// Servers that are remembered while nothing is kept of them.
 const REMEMBERED_PLACES: usize = 1024;
@@ -117,17 +117,16 @@ impl Clients {
     pub(super) fn of_this_process(
         settings: &ClientSettings,
         runtime: &Handle,
-    ) -> Result<Arc<Self>, StartError> {
+    ) -> Result<Lent<Arc<Self>>, StartError> {
         let key = settings.key()?;
         let _entered = runtime.enter();
-        let made = CLIENTS.get_or_make(&key, || Self::make_all(settings.clone()))?;
-        Ok(Arc::clone(&made.0))
+        CLIENTS.lend(&key, runtime, || Self::make_all(settings.clone()))
     }
 
-    fn make_all(settings: ClientSettings) -> Result<Kept, StartError> {
+    fn make_all(settings: ClientSettings) -> Result<Arc<Self>, StartError> {
         let connector = settings.connector()?;
         let proxies = settings.proxies()?;
-        Ok(Kept(Arc::new_cyclic(|me| Self {
+        Ok(Arc::new_cyclic(|me| Self {
             settings,
             connector,
             proxies,
@@ -135,14 +134,14 @@ impl Clients {
             most_open: most_open(),
             is_sweeping: AtomicBool::new(false),
             me: Weak::clone(me),
-        })))
+        }))
     }
 
     #[cfg(test)]
     pub(super) fn for_test() -> Arc<Self> {
-        static MADE: std::sync::OnceLock<Kept> = std::sync::OnceLock::new();
+        static MADE: std::sync::OnceLock<Arc<Clients>> = std::sync::OnceLock::new();
         let make = || Self::make_all(ClientSettings::for_test()).expect("settings that are right");
-        Arc::clone(&MADE.get_or_init(make).0)
+        Arc::clone(MADE.get_or_init(make))
     }
 
     /// Returns what only equal connections have.
@@ -314,9 +313,6 @@ impl Clients {
         kept.fold(false, |any, kept| any | kept)
     }
 }
-
-/// What a process keeps, so that it is shared as it is.
-struct Kept(Arc<Clients>);
 
 impl StreamOf {
     fn new(stream: Stream, place: &Arc<Place>) -> Self {

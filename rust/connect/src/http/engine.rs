@@ -11,14 +11,15 @@ use sparkawait_core::operator::AttemptId;
 use sparkawait_task::error::{StartError, TaskError};
 use sparkawait_task::function::{Call, Calls};
 use sparkawait_task::native::Start;
+use sparkawait_task::shared::Lent;
 use sparkawait_task::worker::{Command, Commands, Worker};
 use tokio::task::yield_now;
 
-use super::answers::Answers;
+use super::answers::{Answers, Ended};
 use super::call::{CallRules, EndedCall, Outcome, call};
 use super::clients::Clients;
 use super::request::RequestTemplates;
-use super::watch::{Watch, Watched, next_tick};
+use super::watch::{Clock, Watch, Watched, next_tick};
 
 /// Times that calls in progress may go on before those that ended are answered.
 ///
@@ -29,20 +30,21 @@ const TURNS_OF_OTHERS: usize = 4;
 ///
 /// A call starts when it comes: the operator hands over no more than there may be.
 pub(super) struct Engine {
-    clients: Arc<Clients>,
+    clients: Lent<Arc<Clients>>,
     requests: RequestTemplates,
     rules: Arc<CallRules>,
     answers: Answers,
-    running: FuturesUnordered<Watched<EndedCall<AttemptId>>>,
+    clock: Arc<Clock>,
+    running: FuturesUnordered<Watched<(AttemptId, EndedCall)>>,
     /// One for each running call.
     watches: HashMap<AttemptId, Arc<Watch>, RandomState>,
-    ended: Vec<(AttemptId, Outcome)>,
+    ended: Ended,
 }
 
 impl Engine {
     /// Starts the function of one task.
     pub(super) fn start(
-        clients: Arc<Clients>,
+        clients: Lent<Arc<Clients>>,
         requests: RequestTemplates,
         rules: CallRules,
         answers: Answers,
@@ -51,18 +53,19 @@ impl Engine {
         let engine = Self {
             clients,
             requests,
+            clock: Arc::new(Clock::new(rules.silence)),
             rules: Arc::new(rules),
             answers,
             running: FuturesUnordered::new(),
             watches: HashMap::default(),
-            ended: Vec::new(),
+            ended: Ended::default(),
         };
         Worker::start(&start.runtime, "http", start.replies, |commands| engine.run(commands))
     }
 
     /// Serves commands until the function is closed; then all calls end with it.
     async fn run(mut self, mut commands: Commands) {
-        let mut ticks = self.rules.clock.interval();
+        let mut ticks = self.clock.interval();
         loop {
             let done = tokio::select! {
                 biased;
@@ -76,7 +79,7 @@ impl Engine {
                     Ok(())
                 }
                 () = next_tick(&mut ticks), if !self.running.is_empty() => {
-                    self.rules.clock.tick(self.watches.values());
+                    self.clock.tick(self.watches.values());
                     Ok(())
                 }
             };
@@ -109,38 +112,38 @@ impl Engine {
         for Call { attempt, batch, row } in calls.calls.iter().copied() {
             let outcome = match rows[batch as usize].request(&self.clients, row as usize) {
                 Ok(Some(request)) => {
-                    let rules = Arc::clone(&self.rules);
-                    let (clients, watch) = (Arc::clone(&self.clients), Watch::new());
+                    let (rules, watch) = (Arc::clone(&self.rules), Watch::new(&self.clock));
                     self.watches.insert(attempt, Arc::clone(&watch));
-                    let call = call(clients, rules, Arc::clone(&watch), attempt, request);
-                    self.running.push(Watched::new(watch, call.boxed()));
+                    let call = call(Arc::clone(&self.clients), rules, Arc::clone(&watch), request);
+                    let call = call.map(move |ended| (attempt, ended)).boxed();
+                    self.running.push(Watched::new(watch, call));
                     continue;
                 }
                 Ok(None) => Outcome::NullKey,
                 Err(failed) => Outcome::Failed(Box::new(failed)),
             };
-            self.ended.push((attempt, outcome));
+            self.ended.outcomes.push((attempt, outcome));
         }
         Ok(())
     }
 
-    fn end(&mut self, ended: Option<EndedCall<AttemptId>>) {
-        if let Some(EndedCall { name: attempt, outcome, status, left }) = ended {
+    fn end(&mut self, ended: Option<(AttemptId, EndedCall)>) {
+        if let Some((attempt, EndedCall { outcome, status, left })) = ended {
             self.watches.remove(&attempt);
-            self.answers.note_status(attempt, status);
-            self.answers.note_left(attempt, left);
-            self.ended.push((attempt, outcome));
+            self.answers.note_status(attempt, status, &mut self.ended);
+            self.answers.note_left(attempt, left, &mut self.ended);
+            self.ended.outcomes.push((attempt, outcome));
         }
     }
 
     /// Takes what has ended by now, and shortly after.
     async fn collect(&mut self) {
         for turn in 0..=TURNS_OF_OTHERS {
-            let before = self.ended.len();
+            let before = self.ended.outcomes.len();
             while let Some(Some(ended)) = self.running.next().now_or_never() {
                 self.end(ended);
             }
-            if turn > 0 && self.ended.len() == before {
+            if turn > 0 && self.ended.outcomes.len() == before {
                 return;
             }
             yield_now().await;

@@ -313,13 +313,13 @@ impl Tokens {
 
     /// Sends a request, and reads the whole response.
     async fn exchange(&self, request: Outgoing) -> Result<(StatusCode, HeaderMap, Bytes), Failure> {
-        let (clock, watch) = (Clock::new(None), Watch::new());
+        let watch = Watch::new(&Arc::new(Clock::new(None)));
         // Two tokens are as good as one.
-        let reply = send(&self.clients, &clock, &watch, MOST_BYTES, true, &request).await;
+        let reply = send(&self.clients, &watch, MOST_BYTES, true, &request).await;
         let mut reply = reply.map_err(|broken| transport_failure(&self.host, &request, broken))?;
         let (status, headers) = (reply.status, reply.headers.clone());
         let mut body = BytesMut::new();
-        while let Some(chunk) = next(&self.host, MOST_BYTES, &clock, &watch, &mut reply).await? {
+        while let Some(chunk) = next(&self.host, MOST_BYTES, &watch, &mut reply).await? {
             if body.len() + chunk.len() > MOST_BYTES {
                 return Err(refused(&self.host, "its answer is too long"));
             }

@@ -18,7 +18,7 @@ use super::http1::{Line, Lost};
 use super::http2;
 use super::packed::{TAKEN, Unpacked, Unpacker, may_ask};
 use super::place::Place;
-use super::watch::{Clock, Watch};
+use super::watch::Watch;
 
 /// A request, in parts that most requests share. It is put together when it is sent, and once more
 /// before each retry.
@@ -137,7 +137,6 @@ impl Outgoing {
         taken: Taken,
         clients: &Arc<Clients>,
         most: usize,
-        clock: &Clock,
         watch: &Watch,
     ) -> Result<Reply, Broken> {
         let packed = clients.takes_packed();
@@ -145,8 +144,7 @@ impl Outgoing {
             Taken::Line(mut line) => {
                 let request = self.for_line(packed).ok_or(Broken::NoRequest)?;
                 let idle_since = line.idle_since;
-                let sent =
-                    watch.wait(clock, line.send(request)).await.map_err(|_| Broken::Silent)?;
+                let sent = watch.wait(line.send(request)).await.map_err(|_| Broken::Silent)?;
                 match sent {
                     Ok(response) => {
                         let (head, body) = response.into_parts();
@@ -158,7 +156,7 @@ impl Outgoing {
             Taken::Stream(mut stream) => {
                 let request = self.for_stream(packed).ok_or(Broken::NoRequest)?;
                 let sent = stream.stream.send(request, self.body.clone());
-                let sent = watch.wait(clock, sent).await.map_err(|_| Broken::Silent)?;
+                let sent = watch.wait(sent).await.map_err(|_| Broken::Silent)?;
                 let (head, body) = sent.map_err(Broken::OfStream)?.into_parts();
                 (head, Flow::Shared { stream, body })
             }
@@ -234,19 +232,15 @@ impl Reply {
     }
 
     /// Waits for the next bytes of the body, unpacked; `None` at its end.
-    pub(super) async fn chunk(
-        &mut self,
-        clock: &Clock,
-        watch: &Watch,
-    ) -> Result<Option<Bytes>, Cut> {
+    pub(super) async fn chunk(&mut self, watch: &Watch) -> Result<Option<Bytes>, Cut> {
         loop {
             let next = match &mut self.body {
                 Flow::One { line, body } => {
-                    let next = watch.wait(clock, line.chunk(body)).await;
+                    let next = watch.wait(line.chunk(body)).await;
                     next.map_err(|_| Cut::Silent)?.transpose().map_err(|it| Cut::Lost(it.into()))
                 }
                 Flow::Shared { body, .. } => {
-                    let next = watch.wait(clock, http2::chunk(body)).await;
+                    let next = watch.wait(http2::chunk(body)).await;
                     next.map_err(|_| Cut::Silent)?.transpose().map_err(|it| Cut::Lost(it.into()))
                 }
                 Flow::Ended => return Ok(None),

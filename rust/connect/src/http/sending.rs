@@ -10,7 +10,7 @@ use super::clients::Clients;
 use super::failure::{broke_off, silent, too_large};
 use super::http2;
 use super::reply::{Broken, Cut, Outgoing, Reply};
-use super::watch::{Clock, Watch};
+use super::watch::Watch;
 use crate::failure::Failure;
 
 /// Most times that a request is sent again that no server took: each time another connection ends
@@ -22,7 +22,6 @@ const MOST_RESENDS: usize = 5;
 /// of that: no server was asked in vain, and no attempt is counted.
 pub(super) async fn send(
     clients: &Arc<Clients>,
-    clock: &Clock,
     watch: &Watch,
     most_bytes: usize,
     is_repeatable: bool,
@@ -32,7 +31,7 @@ pub(super) async fn send(
     loop {
         let taken = clients.take(&request.place, is_new, !is_repeatable).await;
         let taken = taken.map_err(Broken::NoConnection)?;
-        let error = match request.over(taken, clients, most_bytes, clock, watch).await {
+        let error = match request.over(taken, clients, most_bytes, watch).await {
             Ok(reply) => return Ok(reply),
             Err(error) => error,
         };
@@ -64,11 +63,10 @@ pub(super) async fn send(
 pub(super) async fn next(
     host: &str,
     limit: usize,
-    clock: &Clock,
     watch: &Watch,
     reply: &mut Reply,
 ) -> Result<Option<Bytes>, Failure> {
-    reply.chunk(clock, watch).await.map_err(|cut| match cut {
+    reply.chunk(watch).await.map_err(|cut| match cut {
         Cut::TooLarge => too_large(host, limit),
         Cut::Silent => silent(host),
         Cut::Lost(error) => broke_off(host, reply.is_https(), error.as_ref()),

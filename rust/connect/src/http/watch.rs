@@ -5,7 +5,8 @@
 //! A timer for each wait would be set and taken back several times for each row.
 
 use std::future::Future;
-use std::pin::Pin;
+use std::iter;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
@@ -57,6 +58,19 @@ impl Clock {
         self.now.store(now, Ordering::Relaxed);
         watches.filter(|it| it.due.load(Ordering::Relaxed) <= now).for_each(|it| it.waker.wake());
     }
+
+    /// Waits for a call that has this clock for itself.
+    pub(super) async fn run<T>(&self, call: impl Future<Output = T>) -> T {
+        let (mut call, mut ticks) = (pin!(call), self.interval());
+        loop {
+            // Whatever comes, the call is looked at: nobody has to wake it.
+            tokio::select! {
+                biased;
+                ended = &mut call => return ended,
+                () = next_tick(&mut ticks) => self.tick(iter::empty()),
+            }
+        }
+    }
 }
 
 /// Waits for the next tick; for ever if there are none.
@@ -70,6 +84,7 @@ pub(super) async fn next_tick(interval: &mut Option<Interval>) {
 /// What the engine and one of its calls tell one another.
 #[derive(Debug)]
 pub(super) struct Watch {
+    clock: Arc<Clock>,
     waker: AtomicWaker,
     is_ended: AtomicBool,
     /// The tick at which its server was silent for too long.
@@ -81,10 +96,10 @@ pub(super) struct Watch {
 pub(super) struct Silent;
 
 impl Watch {
-    pub(super) fn new() -> Arc<Self> {
+    pub(super) fn new(clock: &Arc<Clock>) -> Arc<Self> {
         let (waker, is_ended, due) =
             (AtomicWaker::new(), AtomicBool::new(false), AtomicU64::new(NEVER));
-        Arc::new(Self { waker, is_ended, due })
+        Arc::new(Self { clock: Arc::clone(clock), waker, is_ended, due })
     }
 
     /// Whether it waits for its server.
@@ -100,16 +115,13 @@ impl Watch {
     }
 
     /// Waits for what a server does next, as long as it may be silent.
-    pub(super) async fn wait<T>(
-        &self,
-        clock: &Clock,
-        what: impl Future<Output = T>,
-    ) -> Result<T, Silent> {
+    pub(super) async fn wait<T>(&self, what: impl Future<Output = T>) -> Result<T, Silent> {
+        let clock = &*self.clock;
         let Some((_, ticks)) = clock.silence else { return Ok(what.await) };
         // One more: the tick that is under way may end at once.
         let due = clock.now.load(Ordering::Relaxed).saturating_add(ticks).saturating_add(1);
         self.due.store(due, Ordering::Relaxed);
-        let mut what = std::pin::pin!(what);
+        let mut what = pin!(what);
         let ended = std::future::poll_fn(|context| match what.as_mut().poll(context) {
             Poll::Ready(value) => Poll::Ready(Ok(value)),
             Poll::Pending if clock.now.load(Ordering::Relaxed) >= due => Poll::Ready(Err(Silent)),
@@ -155,10 +167,10 @@ mod tests {
 
     #[test]
     fn only_the_silence_of_a_server_is_counted_and_from_its_last_word() {
-        let clock = Clock::new(Some(Duration::from_millis(700)));
-        let watch = Watch::new();
+        let clock = Arc::new(Clock::new(Some(Duration::from_millis(700))));
+        let watch = Watch::new(&clock);
         let ticks = |many: u64| (0..many).for_each(|_| clock.tick([&watch].into_iter()));
-        let mut wait = Box::pin(watch.wait(&clock, pending::<()>()));
+        let mut wait = Box::pin(watch.wait(pending::<()>()));
 
         assert!(wait.as_mut().now_or_never().is_none());
         ticks(TICKS);
@@ -168,13 +180,13 @@ mod tests {
         drop(wait);
 
         ticks(100);
-        let mut next = Box::pin(watch.wait(&clock, pending::<()>()));
+        let mut next = Box::pin(watch.wait(pending::<()>()));
         assert!(next.as_mut().now_or_never().is_none(), "it begins anew");
     }
 
     #[test]
     fn a_call_that_was_ended_comes_to_nothing() {
-        let watch = Watch::new();
+        let watch = Watch::new(&Arc::new(Clock::new(None)));
         let mut call = Watched::new(Arc::clone(&watch), pending::<i32>().boxed());
         assert!((&mut call).now_or_never().is_none());
 

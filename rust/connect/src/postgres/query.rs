@@ -125,7 +125,7 @@ impl Asks for Lookup {
         self.backlog.take(rows, requests)
     }
 
-    fn remove(rows: &mut Segments, cancelled: &[AttemptId]) {
+    fn remove(&self, rows: &mut Segments, cancelled: &[AttemptId]) {
         rows.remove(cancelled);
     }
 

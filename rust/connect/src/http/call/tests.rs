@@ -15,6 +15,7 @@ use url::Url;
 use super::*;
 use crate::connectors::parse;
 use crate::http::HttpConfig;
+use crate::http::watch::Clock;
 use crate::reply_budget::ReplyBudget;
 
 /// Bytes of the body; more than two units of a budget.
@@ -62,8 +63,9 @@ async fn a_response_that_waits_for_memory_here_is_not_the_silence_of_its_server(
     request.method = Method::GET;
     request.place = clients.place(&url, false).unwrap();
     request.path = PathAndQuery::from_static("/");
-    let watch = Watch::new();
-    let mut call = pin!(call(clients, Arc::clone(&rules), Arc::clone(&watch), (), request));
+    let clock = Arc::new(Clock::new(rules.silence));
+    let watch = Watch::new(&clock);
+    let mut call = pin!(call(clients, Arc::clone(&rules), Arc::clone(&watch), request));
 
     // It waits for its server, and then for the others.
     let mut has_waited = false;
@@ -72,7 +74,7 @@ async fn a_response_that_waits_for_memory_here_is_not_the_silence_of_its_server(
         has_waited |= watch.is_waiting();
         yield_now().await;
     }
-    (0..1000).for_each(|_| rules.clock.tick([&watch].into_iter()));
+    (0..1000).for_each(|_| clock.tick([&watch].into_iter()));
     assert!(call.as_mut().now_or_never().is_none());
 
     drop(others);

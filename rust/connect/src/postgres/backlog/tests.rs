@@ -78,7 +78,7 @@ impl Waiting {
     }
 
     fn remove(&mut self, cancelled: &[AttemptId]) {
-        self.lines.remove(|_, rows| rows.remove(cancelled));
+        self.lines.remove(|rows| rows.remove(cancelled));
     }
 
     fn is_ready(&self) -> bool {

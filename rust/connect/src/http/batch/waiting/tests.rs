@@ -5,9 +5,48 @@ use std::convert::Infallible;
 use std::num::NonZeroUsize;
 
 use proptest::prelude::*;
+use sparkawait_core::Key;
 use sparkawait_core::queue::{OrderedStreamElementQueue, StreamElementQueue};
 
 use super::*;
+use crate::lines::Lines;
+
+/// Requests of a channel.
+const REQUESTS: usize = 2;
+
+/// A channel, and what tells the heads of its items from others.
+type LineKey = (Option<Key>, Bytes);
+
+/// Items of several channels, as the engine of requests has them.
+struct Waiting {
+    most: Most,
+    lines: Lines<Heads>,
+}
+
+impl Waiting {
+    fn new(most: Most) -> Self {
+        Self { lines: Lines::new(REQUESTS), most }
+    }
+
+    fn add<E>(
+        &mut self,
+        (channel, name): LineKey,
+        item: Item,
+        now: Instant,
+        open: impl FnOnce() -> Result<Option<Head>, E>,
+    ) -> Result<bool, E> {
+        self.lines.change(channel, |heads| heads.add(name, item, &self.most, now, open))
+    }
+
+    fn take(&mut self, now: Instant) -> Option<(Option<Key>, Batch)> {
+        let (channel, batch) = self.lines.take(1, |heads, _| heads.take(&self.most, now))?;
+        Some((channel, batch.expect("a channel that is ready has a request")))
+    }
+
+    fn remove(&mut self, cancelled: &[AttemptId], now: Instant) {
+        self.lines.remove(|heads| heads.remove(cancelled, &self.most, now));
+    }
+}
 
 fn attempts(count: usize) -> Vec<AttemptId> {
     let mut queue =
@@ -17,7 +56,7 @@ fn attempts(count: usize) -> Vec<AttemptId> {
 
 fn most(rows: usize) -> Most {
     let linger = Duration::from_millis(10);
-    Most { rows, bytes: 1000, requests: 2, linger, are_named: false }
+    Most { rows, bytes: 1000, linger, are_named: false }
 }
 
 fn item(attempt: AttemptId, bytes: usize, id: &str) -> Item {
@@ -41,7 +80,7 @@ fn is_new(waiting: &mut Waiting, line: &LineKey, item: Item) -> bool {
 
 /// Sizes of the requests that can be made now.
 fn taken(waiting: &mut Waiting, now: Instant) -> Vec<usize> {
-    std::iter::from_fn(|| waiting.take(now)).map(|batch| batch.items.len()).collect()
+    std::iter::from_fn(|| waiting.take(now)).map(|(_, batch)| batch.items.len()).collect()
 }
 
 #[test]
@@ -52,13 +91,13 @@ fn a_full_request_leaves_at_once_and_the_rest_when_the_oldest_has_waited() {
     }
 
     assert_eq!(taken(&mut waiting, start), [2]);
-    let due = waiting.next_due().unwrap();
+    let due = waiting.lines.due().unwrap();
     assert_eq!(due, start + Duration::from_millis(10));
-    waiting.expire(due - Duration::from_nanos(1));
+    waiting.lines.expire(due - Duration::from_nanos(1));
     assert!(taken(&mut waiting, due - Duration::from_nanos(1)).is_empty());
-    waiting.expire(due);
+    waiting.lines.expire(due);
     assert_eq!(taken(&mut waiting, due), [1]);
-    assert_eq!(waiting.next_due(), None);
+    assert_eq!(waiting.lines.due(), None);
 }
 
 #[test]
@@ -69,7 +108,7 @@ fn a_request_has_no_more_bytes_than_allowed_but_for_a_single_row() {
     }
 
     assert_eq!(taken(&mut waiting, now), [2, 1]);
-    waiting.ended(&line(1, ""));
+    waiting.lines.ended(Some(Key::new(1)));
     assert_eq!(taken(&mut waiting, now), [1]);
 }
 
@@ -82,25 +121,27 @@ fn a_channel_has_its_requests_and_others_go_on() {
     }
     add(&mut waiting, &other, item(attempts(1)[0], 1, ""), now);
 
-    let batches = std::iter::from_fn(|| waiting.take(now)).map(|it| it.line);
-    assert_eq!(batches.collect::<Vec<_>>(), [one.clone(), other, one.clone()]);
-    waiting.ended(&one);
+    let channels = std::iter::from_fn(|| waiting.take(now)).map(|(channel, _)| channel);
+    assert_eq!(channels.collect::<Vec<_>>(), [one.0, other.0, one.0]);
+    waiting.lines.ended(one.0);
     assert_eq!(taken(&mut waiting, now), [1]);
 }
 
 #[test]
 fn lines_of_one_channel_share_its_requests_and_take_turns() {
     let (mut waiting, now) = (Waiting::new(most(1)), Instant::now());
-    let lines = ["a", "b", "c"].map(|name| (None, Bytes::from_static(name.as_bytes())));
+    let names = ["a", "b", "c"];
+    let lines = names.map(|name| (None, Bytes::from_static(name.as_bytes())));
     for (attempt, of) in attempts(6).into_iter().zip([0, 0, 0, 1, 2, 1]) {
-        add(&mut waiting, &lines[of], item(attempt, 1, ""), now);
+        add(&mut waiting, &lines[of], item(attempt, 1, names[of]), now);
     }
 
-    let mut next = || waiting.take(now).map(|it| it.line);
-    assert_eq!([next(), next(), next()], [Some(lines[0].clone()), Some(lines[1].clone()), None]);
-    for of in [2, 0, 1, 0] {
-        waiting.ended(&lines[usize::from(of == 0)]);
-        assert_eq!(waiting.take(now).unwrap().line, lines[of]);
+    let next = |waiting: &mut Waiting| waiting.take(now).map(|(_, it)| it.items[0].id.clone());
+    let first = [next(&mut waiting), next(&mut waiting), next(&mut waiting)];
+    assert_eq!(first, [Some("a".into()), Some("b".into()), None]);
+    for name in ["c", "a", "b", "a"] {
+        waiting.lines.ended(None);
+        assert_eq!(next(&mut waiting), Some(name.into()));
     }
 }
 
@@ -112,13 +153,13 @@ fn rows_of_one_name_go_one_after_the_other() {
     }
 
     let names = |batch: &Batch| batch.items.iter().map(|it| it.id.clone()).collect::<Vec<_>>();
-    assert_eq!(names(&waiting.take(now).unwrap()), ["a", "b"]);
+    assert_eq!(names(&waiting.take(now).unwrap().1), ["a", "b"]);
     assert!(waiting.take(now).is_none(), "the others wait for company");
-    let due = waiting.next_due().unwrap();
-    waiting.expire(due);
-    assert_eq!(names(&waiting.take(due).unwrap()), ["a"]);
-    waiting.ended(&line(1, ""));
-    assert_eq!(names(&waiting.take(due).unwrap()), ["a"]);
+    let due = waiting.lines.due().unwrap();
+    waiting.lines.expire(due);
+    assert_eq!(names(&waiting.take(due).unwrap().1), ["a"]);
+    waiting.lines.ended(Some(Key::new(1)));
+    assert_eq!(names(&waiting.take(due).unwrap().1), ["a"]);
 }
 
 #[test]
@@ -131,9 +172,9 @@ fn what_is_cancelled_is_not_asked_for_and_does_not_hurry_others() {
 
     waiting.remove(&[all[0]], later);
 
-    assert_eq!(waiting.next_due(), Some(later + Duration::from_millis(10)));
+    assert_eq!(waiting.lines.due(), Some(later + Duration::from_millis(10)));
     waiting.remove(&[all[1]], later);
-    assert_eq!(waiting.next_due(), None);
+    assert_eq!(waiting.lines.due(), None);
     assert!(is_new(&mut waiting, &line, item(all[1], 1, "")));
 }
 
@@ -148,23 +189,21 @@ fn a_line_that_is_full_no_more_waits_for_company_again() {
     waiting.remove(&[all[1]], start);
 
     assert!(waiting.take(start).is_none());
-    let due = waiting.next_due().unwrap();
-    waiting.expire(due);
+    let due = waiting.lines.due().unwrap();
+    waiting.lines.expire(due);
     assert_eq!(taken(&mut waiting, due), [2]);
 }
 
 #[test]
-fn a_line_lives_as_long_as_it_has_items_or_requests() {
+fn a_line_lives_as_long_as_it_has_items() {
     let (mut waiting, now) = (Waiting::new(most(1)), Instant::now());
     let (line, all) = (line(1, "a"), attempts(2));
     let none = waiting.add(line.clone(), item(all[0], 1, ""), now, || Ok::<_, ()>(None));
-    assert_eq!((none, waiting.next_due()), (Ok(false), None));
+    assert_eq!((none, waiting.lines.due()), (Ok(false), None));
 
     add(&mut waiting, &line, item(all[0], 1, ""), now);
-    assert_eq!(taken(&mut waiting, now), [1]);
     assert!(!is_new(&mut waiting, &line, item(all[1], 1, "")));
-    assert_eq!(taken(&mut waiting, now), [1]);
-    (0..2).for_each(|_| waiting.ended(&line));
+    assert_eq!(taken(&mut waiting, now), [1, 1]);
     assert!(is_new(&mut waiting, &line, item(all[1], 1, "")));
 }
 
@@ -200,7 +239,7 @@ proptest! {
         let (mut all, mut now) = (Waiting::new(most), Instant::now());
         let mut free = attempts(steps.len()).into_iter();
         let mut waiting: Vec<(AttemptId, LineKey, Instant)> = Vec::new();
-        let mut running: Vec<LineKey> = Vec::new();
+        let mut running: Vec<Option<Key>> = Vec::new();
         for step in steps {
             match step {
                 Step::Add(line, bytes, id) => {
@@ -208,8 +247,8 @@ proptest! {
                     add(&mut all, &line, item(attempt, bytes, &id.to_string()), now);
                     waiting.push((attempt, line, now));
                 }
-                Step::End => if let Some(line) = running.pop() {
-                    all.ended(&line);
+                Step::End => if let Some(channel) = running.pop() {
+                    all.lines.ended(channel);
                 },
                 Step::Wait(millis) => now += Duration::from_millis(millis),
                 Step::Cancel(index) => if !waiting.is_empty() {
@@ -217,24 +256,26 @@ proptest! {
                     all.remove(&[gone.0], now);
                 },
             }
-            all.expire(now);
-            while let Some(batch) = all.take(now) {
+            all.lines.expire(now);
+            while let Some((channel, batch)) = all.take(now) {
                 prop_assert!(!batch.items.is_empty() && batch.items.len() <= rows);
                 let bytes: usize = batch.items.iter().map(|it| it.text.len()).sum();
                 prop_assert!(bytes <= most.bytes || batch.items.len() == 1);
                 let names: HashSet<_> = batch.items.iter().map(|it| &it.id).collect();
                 prop_assert!(!are_named || names.len() == batch.items.len());
+                let mut heads = HashSet::new();
                 for it in &batch.items {
-                    let at = waiting.iter().position(|(id, of, _)| *id == it.attempt && *of == batch.line);
-                    prop_assert!(at.is_some(), "taken twice, cancelled, or of another line");
-                    waiting.remove(at.unwrap());
+                    let at = waiting.iter().position(|(id, of, _)| *id == it.attempt && of.0 == channel);
+                    prop_assert!(at.is_some(), "taken twice, cancelled, or of another channel");
+                    heads.insert(waiting.remove(at.unwrap()).1.1);
                 }
-                running.push(batch.line);
+                prop_assert_eq!(heads.len(), 1, "of several lines");
+                running.push(channel);
             }
             for ((channel, _), since) in waiting.iter().map(|(_, line, since)| (line, since)) {
-                let requests = running.iter().filter(|(of, _)| of == channel).count();
-                prop_assert!(requests <= most.requests);
-                prop_assert!(now < *since + most.linger || requests == most.requests, "left behind");
+                let requests = running.iter().filter(|of| *of == channel).count();
+                prop_assert!(requests <= REQUESTS);
+                prop_assert!(now < *since + most.linger || requests == REQUESTS, "left behind");
             }
         }
     }

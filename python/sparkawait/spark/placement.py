@@ -122,8 +122,7 @@ def _warn_of_tasks_once(function: str, rate: str, together: str, is_streaming: b
 
 def _is_on_one_host(spark: SparkSession) -> bool:
     """Whether all tasks of a session run on one host, whose processes share its limits."""
-    master = (_conf(spark, "spark.master") or "").strip()
-    return _LOCAL.fullmatch(master) is not None
+    return _LOCAL.fullmatch(_master(spark)) is not None
 
 
 def cores_of(spark: SparkSession) -> int:
@@ -132,25 +131,18 @@ def cores_of(spark: SparkSession) -> int:
     Raises:
         ConfigurationError: If that is not known.
     """
-    cpus = int(_conf(spark, "spark.task.cpus") or 1)
-    cores = _local_cores(spark) or _cluster_cores(spark)
+    cores, _ = _cores(spark)
     if cores is None:
         _refuse(
             "set `spark.cores.max`, or `spark.executor.cores` and `spark.executor.instances`"
             " (`spark.dynamicAllocation.maxExecutors` with dynamic allocation)"
         )
-    return max(cores // cpus, 1)
+    return max(cores // int(_conf(spark, "spark.task.cpus") or 1), 1)
 
 
 def executor_cores_of(spark: SparkSession) -> int | None:
     """Returns how many tasks of a session an executor may run at once, if that is known."""
-    master = (_conf(spark, "spark.master") or "").strip()
-    if cluster := _LOCAL_CLUSTER.fullmatch(master):
-        cores = int(cluster["cores"])
-    else:
-        each = _conf(spark, "spark.executor.cores")
-        local = _local_cores(spark)
-        cores = local if local is not None else int(each) if each else None
+    _, cores = _cores(spark)
     return cores and max(cores // int(_conf(spark, "spark.task.cpus") or 1), 1)
 
 
@@ -162,36 +154,39 @@ def _refuse(way_out: str) -> NoReturn:
     raise ConfigurationError(msg, ErrorKind.RATE_LIMIT_INVALID)
 
 
-def _local_cores(spark: SparkSession) -> int | None:
-    master = (_conf(spark, "spark.master") or "").strip()
+def _cores(spark: SparkSession) -> tuple[int | None, int | None]:
+    """Returns the cores of all executors at most, and those of one, as far as they are known."""
+    master = _master(spark)
     if cluster := _LOCAL_CLUSTER.fullmatch(master):
-        return int(cluster["workers"]) * int(cluster["cores"])
-    match = _LOCAL.fullmatch(master)
-    if match is None:
-        return None
-    if match["cores"] is None:
-        return 1
-    if match["cores"] == "*":
-        # The machine of the driver runs all of it, which may be another one with Spark Connect.
-        default = _conf(spark, "spark.default.parallelism")
-        context = getattr(spark, "_sc", None)
-        found = default if context is None else context.defaultParallelism
-        return None if found is None else int(found)
-    return int(match["cores"])
-
-
-def _cluster_cores(spark: SparkSession) -> int | None:
-    most = _conf(spark, "spark.cores.max")
-    each = _conf(spark, "spark.executor.cores")
+        each = int(cluster["cores"])
+        return int(cluster["workers"]) * each, each
+    local = _LOCAL.fullmatch(master)
+    if local is not None and (cores := _local_cores(spark, local["cores"] or "1")):
+        return cores, cores
+    most, of_one = _conf(spark, "spark.cores.max"), _conf(spark, "spark.executor.cores")
     is_dynamic = _conf(spark, "spark.dynamicAllocation.enabled") == "true"
     count = _conf(
         spark,
         "spark.dynamicAllocation.maxExecutors" if is_dynamic else "spark.executor.instances",
     )
     bounds = [int(most)] if most else []
-    if each and count:
-        bounds.append(int(each) * int(count))
-    return min(bounds, default=None)
+    if of_one and count:
+        bounds.append(int(of_one) * int(count))
+    return min(bounds, default=None), int(of_one) if of_one else None
+
+
+def _local_cores(spark: SparkSession, said: str) -> int | None:
+    if said != "*":
+        return int(said)
+    # The machine of the driver runs all of it, which may be another one with Spark Connect.
+    default = _conf(spark, "spark.default.parallelism")
+    context = getattr(spark, "_sc", None)
+    found = default if context is None else context.defaultParallelism
+    return None if found is None else int(found)
+
+
+def _master(spark: SparkSession) -> str:
+    return (_conf(spark, "spark.master") or "").strip()
 
 
 def _conf(spark: SparkSession, name: str) -> str | None:

@@ -3,10 +3,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from typing import Any
-
 from sparkawait._plan.callables import is_async
 from sparkawait._plan.checks import MAX_COUNT, refuse
 from sparkawait._policies import Adaptive
@@ -15,14 +11,12 @@ from sparkawait.batch import Batch, the_batch
 from sparkawait.exceptions import ErrorKind
 from sparkawait.functions import AsyncFunction
 from sparkawait.native_function import NativeFunction
-from sparkawait.rate_limit import Terms
 from sparkawait.wait_options import WaitOptions
 
 __all__ = [
     "asked_calls",
     "batch_of",
     "bounds",
-    "policy_arguments",
     "rows_per_call",
     "threads_of",
 ]
@@ -94,46 +88,3 @@ def batch_of(function: AsyncFunction | NativeFunction) -> Batch | None:
     if isinstance(function, AsyncFunction):
         return the_batch(function.batch, "batch")
     return function.batching
-
-
-# -- what bounds the calls of a task beside their number, as `_core.Task` takes it
-
-
-def policy_arguments(
-    options: WaitOptions,
-    limits: Sequence[Terms],
-    application: str,
-    batch: Batch | None,
-    rows_per_call: int,
-) -> dict[str, Any] | None:
-    """Returns the arguments; ``None`` if nothing is bounded.
-
-    Args:
-        options: Those of the call, checked.
-        limits: What its limits in time come to.
-        application: Names the Spark application; empty without Spark.
-        batch: How rows are put together into requests, for limits that count these.
-        rows_per_call: How many rows a call takes at most.
-    """
-    breaker = options.circuit_breaker
-    calls = options.max_concurrency
-    adaptive = calls if isinstance(calls, Adaptive) else None
-    if not (limits or breaker or adaptive or options.rate_limit.is_adaptive):
-        return None
-    requests = None
-    if batch is not None:
-        limits = [
-            it._replace(per_request=limit.per == "request")
-            for limit, it in zip(options.rate_limit.known, limits, strict=True)
-        ]
-        if any(it.per_request for it in limits):
-            requests = rows_per_call, batch.linger_seconds
-    return {
-        "rate_limits": list(limits),
-        "requests": requests,
-        "application": application,
-        "adaptive_limit": None if adaptive is None else adaptive.resolve(rows_per_call),
-        "is_rate_adaptive": options.rate_limit.is_adaptive,
-        "pause": None if breaker is None else breaker.resolve(),
-        "seed": int.from_bytes(os.urandom(8), "little"),  # of probes, which are spread
-    }

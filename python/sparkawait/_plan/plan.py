@@ -21,7 +21,7 @@ import pyarrow as pa
 from sparkawait._call_info import CALL_TYPE
 from sparkawait._core import Native, ResultColumns
 from sparkawait._plan.arrow_types import nullable
-from sparkawait._plan.capacity import batch_of, policy_arguments, threads_of
+from sparkawait._plan.capacity import batch_of, threads_of
 from sparkawait._plan.checks import (
     require_column,
     require_key,
@@ -30,6 +30,7 @@ from sparkawait._plan.checks import (
     require_timestamp,
 )
 from sparkawait._plan.function_checks import why_not_repeated
+from sparkawait._policies import Adaptive
 from sparkawait._worker.results import ResultBuilder
 from sparkawait.batch import Batch
 from sparkawait.capture import ERROR_TYPE, Capture, kept_of, of_failures
@@ -193,13 +194,9 @@ class Plan:
     @property
     def has_timeout_handler(self) -> bool:
         """Whether a row that timed out gets results from Python."""
-        if self.options.on_timeout is not None:
-            return True
-        function = self.function
-        return (
-            isinstance(function, AsyncFunction)
-            and type(function).timeout is not AsyncFunction.timeout
-        )
+        kind = type(self.function)
+        is_own = issubclass(kind, AsyncFunction) and kind.timeout is not AsyncFunction.timeout
+        return is_own or self.options.on_timeout is not None
 
     @cached_property
     def result_schema(self) -> pa.Schema:
@@ -410,11 +407,32 @@ class Plan:
         return {"route": list(self.route), "credits": self.credits}
 
     def _policy_arguments(self) -> dict[str, Any] | None:
+        """Returns what bounds the calls beside their number; ``None`` if nothing does."""
+        rows, batch, limited = self.rows_per_call, self.batch, self.options.rate_limit
+        breaker, calls = self.options.circuit_breaker, self.options.max_concurrency
+        adaptive = calls.resolve(rows) if isinstance(calls, Adaptive) else None
+        if not (limited.known or limited.is_adaptive or breaker or adaptive):
+            return None
         place = self.function_name, self.application, self.cores, self.executor_cores
-        terms = ((it, it.terms(*place)) for it in self.options.rate_limit.known)
-        limits = [known._replace(result_cost=self.result_cost(it)) for it, known in terms]
-        rows = self.rows_per_call
-        return policy_arguments(self.options, limits, self.application, self.batch, rows)
+        limits = [
+            it.terms(*place)._replace(
+                result_cost=self.result_cost(it),
+                per_request=batch is not None and it.per == "request",
+            )
+            for it in limited.known
+        ]
+        requests = None
+        if batch is not None and any(it.per_request for it in limits):
+            requests = rows, batch.linger_seconds
+        return {
+            "rate_limits": limits,
+            "requests": requests,
+            "application": self.application,
+            "adaptive_limit": adaptive,
+            "is_rate_adaptive": limited.is_adaptive,
+            "pause": None if breaker is None else breaker.resolve(),
+            "seed": int.from_bytes(os.urandom(8), "little"),  # of probes, which are spread
+        }
 
     def result_cost(self, limit: RateLimit) -> list[str] | None:
         """Returns the column of the results that says what a call cost, and fields inside of it.

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
 import sparkawait as sa
+from sparkawait._plan.checks import warn_once
 from sparkawait._plan.options import resolve_unpickled
 from sparkawait.exceptions import ErrorKind
 from sparkawait.spark import placement
@@ -274,7 +275,7 @@ def placed(limits, **conf):
     ],
 )
 def test_a_limit_without_a_scope_says_what_that_of_all_tasks_comes_to(conf, together, caplog):
-    placement._warn_of_tasks_once.cache_clear()
+    warn_once.cache_clear()
     said = sa.RateLimit("59/min", scope="task", name="said")
     for _ in range(2):
         placed([sa.RateLimit(" 97/min"), said], **conf)
@@ -287,7 +288,7 @@ def test_a_limit_without_a_scope_says_what_that_of_all_tasks_comes_to(conf, toge
 
 
 def test_of_a_stream_it_says_that_each_micro_batch_begins_with_a_burst(spark, caplog):
-    placement._warn_of_tasks_once.cache_clear()
+    warn_once.cache_clear()
     stream = spark.readStream.format("rate").load().withColumnRenamed("value", "id")
     stream.transform(sa.unordered_wait, see, rate_limit="83/min")
 
@@ -297,7 +298,7 @@ def test_of_a_stream_it_says_that_each_micro_batch_begins_with_a_burst(spark, ca
 
 @pytest.mark.parametrize("master", ["local", "local[1]"])
 def test_one_task_at_a_time_is_no_reason_for_a_warning(master, caplog):
-    placement._warn_of_tasks_once.cache_clear()
+    warn_once.cache_clear()
     placed(sa.RateLimit("97/min"), spark_master=master)
     assert not caplog.records
 

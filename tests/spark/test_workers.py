@@ -15,6 +15,7 @@ from py4j.java_gateway import GatewayClient
 from pyspark import cloudpickle
 
 import sparkawait as sa
+from sparkawait._plan.checks import warn_once
 from sparkawait.exceptions import ErrorKind
 from sparkawait.spark import shipment, shipping
 from sparkawait.spark.shipment import Shipment, fingerprint
@@ -269,7 +270,7 @@ def test_a_python_that_workers_would_not_have_run_is_told_once(
     other = python("exit 1") if is_other else sys.executable
     monkeypatch.setattr(shipping.shutil, "which", lambda _: other)
     monkeypatch.delenv("PYSPARK_PYTHON")
-    shipping._tell_of_python.cache_clear()
+    warn_once.cache_clear()
     for _ in range(3):
         monkeypatch.setattr(spark.sparkContext, "pythonExec", "python3")
         run_drivers_python(spark)

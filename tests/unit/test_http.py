@@ -8,9 +8,8 @@ import pyarrow as pa
 import pytest
 
 import sparkawait as sa
-from sparkawait._plan import options as plan_options
+from sparkawait._plan.checks import warn_once
 from sparkawait._plan.options import resolve_unpickled
-from sparkawait.connectors import http_request
 
 URL = "https://example.com/{id}"
 
@@ -198,8 +197,7 @@ def test_a_name_in_front_of_the_host_needs_the_hosts_too():
 
 @pytest.fixture
 def said(caplog):
-    http_request._warn_of_few_requests.cache_clear()
-    plan_options._warn_of_few_calls.cache_clear()
+    warn_once.cache_clear()
     caplog.set_level("WARNING", "sparkawait")
     return lambda: [line.getMessage() for line in caplog.records]
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import sparkawait as sa
-from sparkawait._plan import option
+from sparkawait._plan.checks import warn_once
 
 ROWS = pa.record_batch({"id": [1], "text": ["a"]})
 URL = "https://example.com/{id}"
@@ -87,7 +87,7 @@ def test_a_loop_within_the_loop_is_told_to_await():
     ("timeout", "is_told"), [(30_000, True), (3600, False), ("30000s", False), (9.5, False)]
 )
 def test_a_number_that_may_be_meant_as_milliseconds_is_told_once(caplog, timeout, is_told):
-    option._warn_of_seconds.cache_clear()
+    warn_once.cache_clear()
     for _ in range(2):
         sa.WaitOptions(timeout=timeout)
 

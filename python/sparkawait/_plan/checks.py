@@ -12,6 +12,8 @@ compared or encoded included.
 from __future__ import annotations
 
 import difflib
+import functools
+import logging
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -25,6 +27,7 @@ from sparkawait._plan.arrow_types import fields_within
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
 _T = TypeVar("_T")
+_logger = logging.getLogger("sparkawait")
 
 MAX_COUNT = 2**31 - 1
 """Most of anything that is counted in rows, calls or connections, unless an option says less."""
@@ -38,6 +41,12 @@ _MAX_SHOWN = 100
 def refuse(message: str, kind: ErrorKind = ErrorKind.OPTION_INVALID) -> NoReturn:
     """Raises a `ConfigurationError`."""
     raise ConfigurationError(message, kind)
+
+
+@functools.cache
+def warn_once(message: str, *arguments: object) -> None:
+    """Logs a warning once a process, however often a `foreachBatch` comes to it."""
+    _logger.warning(message, *arguments)
 
 
 def shown(value: object) -> str:

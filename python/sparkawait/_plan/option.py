@@ -9,16 +9,14 @@ takes these options as keywords is told of them by `documented`: for ``help()``,
 from __future__ import annotations
 
 import difflib
-import functools
 import inspect
-import logging
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, get_type_hints, overload
 
-from sparkawait._plan.checks import MAX_BYTES, choice, integer, refuse, shown
+from sparkawait._plan.checks import MAX_BYTES, choice, integer, refuse, shown, warn_once
 from sparkawait._quantities import Bytes, ColumnLike, columns, optional_duration, parse_size
 from sparkawait.exceptions import ErrorKind
 
@@ -208,7 +206,6 @@ def with_entries(doc: str, options: Mapping[str, Option[Any]]) -> str:
 #
 # What depends on several options, or on the function, is checked in `options`.
 
-_logger = logging.getLogger("sparkawait")
 _LONG = 10_000
 """Seconds that somebody may have meant as milliseconds."""
 
@@ -222,20 +219,9 @@ def seconds(value: object, name: str) -> float | None:
     """Returns a length of time that is not zero; ``None`` for no bound."""
     found = optional_duration(value, name)
     if found is not None and found >= _LONG and not isinstance(value, str | timedelta):
-        _warn_of_seconds(name, found)
+        meant = '`%s=%g` is %.1f h, as a number is seconds; did you mean "%gs"?'
+        warn_once(meant, name, found, found / 3600, found / 1000)
     return found
-
-
-@functools.cache
-def _warn_of_seconds(name: str, seconds: float) -> None:
-    """Says so once a process."""
-    _logger.warning(
-        '`%s=%g` is %.1f h, as a number is seconds; did you mean "%gs"?',
-        name,
-        seconds,
-        seconds / 3600,
-        seconds / 1000,
-    )
 
 
 def rows_or_bytes(value: object, name: str) -> int | Bytes:

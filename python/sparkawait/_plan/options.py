@@ -11,7 +11,6 @@ Runs where the user calls, on the driver; a wrong value is named with the rule t
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, cast
 
@@ -20,7 +19,7 @@ import pyarrow as pa
 from sparkawait._plan.callables import describe, is_async, misfit_of
 from sparkawait._plan.capacity import asked_calls, batch_of, bounds, threads_of
 from sparkawait._plan.chain import check_no_rules, side_by_side
-from sparkawait._plan.checks import refuse, shown
+from sparkawait._plan.checks import refuse, shown, warn_once
 from sparkawait._plan.function_checks import (
     check_picklable,
     declared_schema,
@@ -39,8 +38,6 @@ from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.wait_options import FunctionWithOptions, WaitOptions
 
 __all__ = ["Plan", "all_given", "resolve", "resolve_unpickled", "tell_of_threads"]
-
-_logger = logging.getLogger("sparkawait")
 
 _CHANNELS = ErrorKind.CHANNELS_INVALID
 _MODES = ("ordered", "unordered", "key_ordered")
@@ -247,21 +244,15 @@ def _calls(
     if most is None:
         return max_concurrency
     if asked is not None and most < asked:
-        _warn_of_few_calls(function.name, function.concurrency_option, asked, most)
+        warn_once(
+            "`max_concurrency` is %d, but `%s` has at most %d calls in flight in a task, as its"
+            " `%s` says: raise that, or ask for fewer",
+            asked,
+            function.name,
+            most,
+            function.concurrency_option,
+        )
     return min(most, max_concurrency)
-
-
-@functools.cache
-def _warn_of_few_calls(function: str, option: str, asked: int, most: int) -> None:
-    """Says so once a process, however often a `foreachBatch` asks."""
-    _logger.warning(
-        "`max_concurrency` is %d, but `%s` has at most %d calls in flight in a task, as its `%s`"
-        " says: raise that, or ask for fewer",
-        asked,
-        function,
-        most,
-        option,
-    )
 
 
 def tell_of_threads(plan: Plan, tasks: Callable[[], int | None]) -> None:
@@ -274,28 +265,22 @@ def tell_of_threads(plan: Plan, tasks: Callable[[], int | None]) -> None:
     for it in plan.operators:
         threads, asked = it.threads, asked_calls(it.options)
         if threads is not None and asked is not None and threads < asked:
-            _warn_of_threads(it.function.name, asked, threads, tasks())
-
-
-@functools.cache
-def _warn_of_threads(function: str, asked: int, threads: int, tasks: int | None) -> None:
-    """Says so once a process, however often a `foreachBatch` asks."""
-    together = ""
-    if tasks is None:
-        together = ", as many times that as tasks run at once"
-    elif tasks > 1:
-        together = f", {threads * tasks} in the {tasks} tasks that run at once"
-    _logger.warning(
-        "`max_concurrency` is %d, but `%s` is a plain function, which is called in at most %d"
-        " threads of a task%s; say sparkawait.blocking(%s, threads=%d), ask for fewer calls, or"
-        " write it as an `async def`",
-        asked,
-        function,
-        threads,
-        together,
-        function.rsplit(".", 1)[-1],
-        asked,
-    )
+            together, at_once = "", tasks()
+            if at_once is None:
+                together = ", as many times that as tasks run at once"
+            elif at_once > 1:
+                together = f", {threads * at_once} in the {at_once} tasks that run at once"
+            warn_once(
+                "`max_concurrency` is %d, but `%s` is a plain function, which is called in at most"
+                " %d threads of a task%s; say sparkawait.blocking(%s, threads=%d), ask for fewer"
+                " calls, or write it as an `async def`",
+                asked,
+                it.function.name,
+                threads,
+                together,
+                it.function.name.rsplit(".", 1)[-1],
+                asked,
+            )
 
 
 def _check_adaptive(calls: int | Adaptive | None, max_per_channel: int) -> None:

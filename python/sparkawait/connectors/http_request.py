@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import functools
-import logging
 import math
 import resource
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +13,7 @@ import pyarrow as pa
 
 from sparkawait import _core
 from sparkawait._plan.arrow_types import nullable
-from sparkawait._plan.checks import is_unicode, refuse, shown
+from sparkawait._plan.checks import is_unicode, refuse, shown, warn_once
 from sparkawait._plan.models import Declared, Model
 from sparkawait._plan.option import checked
 from sparkawait.batch import Batch
@@ -199,8 +197,6 @@ def _texts(value: Any, depth: int = 0) -> Iterator[str]:
 
 # -- what `sparkawait.http` makes: a request for each row, and its description in the executor
 
-_logger = logging.getLogger("sparkawait")
-
 _MOST_REQUESTS = 1024
 """Requests that a process has at a time, unless it is told otherwise."""
 _REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"})
@@ -337,23 +333,16 @@ def _requests_of_process(calls: int) -> int:
         # The other half is for all else that has files open.
         most = max(min(most, files // 2), 1)
     if calls > most:
-        _warn_of_few_requests(calls, most, files)
-        return most
-    return calls
-
-
-@functools.cache
-def _warn_of_few_requests(calls: int, most: int, files: int) -> None:
-    """Says so once a process."""
-    _logger.warning(
-        "`max_concurrency` is %d, and this process makes at most %d HTTP requests at a time: 1024,"
-        " or half of the files that it may have open (`ulimit -n` is %d). Raise that limit, or set"
-        " `max_requests=%d` if you want so many connections",
-        calls,
-        most,
-        files,
-        calls,
-    )
+        warn_once(
+            "`max_concurrency` is %d, and this process makes at most %d HTTP requests at a time:"
+            " 1024, or half of the files that it may have open (`ulimit -n` is %d). Raise that"
+            " limit, or set `max_requests=%d` if you want so many connections",
+            calls,
+            most,
+            files,
+            calls,
+        )
+    return min(calls, most)
 
 
 def _batch(options: Checked, look_up: LookUp) -> dict[str, Any] | None:

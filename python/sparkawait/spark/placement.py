@@ -9,8 +9,6 @@ To be used on the driver, from any thread.
 
 from __future__ import annotations
 
-import functools
-import logging
 import re
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -18,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql.types import DayTimeIntervalType, StructType
 
 from sparkawait._plan.arrow_types import fields_within
-from sparkawait._plan.checks import refuse
+from sparkawait._plan.checks import refuse, warn_once
 from sparkawait._plan.options import tell_of_threads
 from sparkawait._plan.plan import Plan
 from sparkawait.exceptions import ConfigurationError, ErrorKind
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["check_arguments", "check_columns", "cores_of", "executor_cores_of", "placed"]
 
 
-_logger = logging.getLogger("sparkawait")
 _PlanT = TypeVar("_PlanT", bound=Plan)
 
 # Of local[N, F] the second number is how often a task may fail.
@@ -103,21 +100,15 @@ def _warn_of_tasks(plan: Plan, spark: SparkSession, *, is_streaming: bool) -> No
             together = "as many times that as tasks run at once"
             if cores is not None:
                 together = f"on {cores} cores that is up to {limit.times(cores)}"
-            _warn_of_tasks_once(plan.function_name, limit.rate.strip(), together, is_streaming)
-
-
-@functools.cache
-def _warn_of_tasks_once(function: str, rate: str, together: str, is_streaming: bool) -> None:  # noqa: FBT001 - of a cache
-    """Says so once a process, however often a `foreachBatch` calls."""
-    _logger.warning(
-        'rate_limit="%s" of `%s` is a limit of each task: %s%s; say scope="job" for %s in all, or'
-        ' scope="task" if you mean each task',
-        rate,
-        function,
-        together,
-        ", and each micro-batch begins with a whole burst" if is_streaming else "",
-        rate,
-    )
+            warn_once(
+                'rate_limit="%s" of `%s` is a limit of each task: %s%s; say scope="job" for %s in'
+                ' all, or scope="task" if you mean each task',
+                limit.rate.strip(),
+                plan.function_name,
+                together,
+                ", and each micro-batch begins with a whole burst" if is_streaming else "",
+                limit.rate.strip(),
+            )
 
 
 def _is_on_one_host(spark: SparkSession) -> bool:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import logging
 import os
 import re
 import shutil
@@ -34,12 +33,12 @@ from pyspark.sql.pandas.utils import require_minimum_pandas_version, require_min
 
 import sparkawait
 from sparkawait import _probe
+from sparkawait._plan.checks import warn_once
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.spark.metrics import is_connect
 from sparkawait.spark.shipment import folder_name, probe_by_value
 from sparkawait.spark.wheel import Platform, Wheel
 
-_logger = logging.getLogger("sparkawait")
 _shipped: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 """The digest of what was sent, by the context of a classic session, or by a session of Connect."""
 
@@ -299,11 +298,10 @@ def run_drivers_python(spark: SparkSession | None) -> None:
         _tell_of_python(found)
 
 
-@functools.cache
 def _tell_of_python(found: str | None) -> None:
     """Says once which Python workers run from now on, where they would have run another one."""
     if found is None or os.path.realpath(found) != os.path.realpath(sys.executable):
-        _logger.warning(
+        warn_once(
             "the workers of this session run %s, as the driver does, and not `%s` (%s), for all"
             " Python functions from now on; set PYSPARK_PYTHON before the session starts to choose",
             sys.executable,

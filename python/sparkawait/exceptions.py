@@ -114,7 +114,7 @@ class AsyncIOError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles by constructor arguments; attributes and notes travel beside them."""
-        return _rebuild, (type(self), str(self), self.kind.value), self.__dict__.copy()
+        return type(self), (str(self), self.kind.value), self.__dict__.copy()
 
 
 class ConfigurationError(AsyncIOError, ValueError):
@@ -190,11 +190,6 @@ def _page() -> str:
         addresses = []
     named = (address.partition(", ") for address in addresses)
     return next((url for label, _, url in named if label == "Errors"), "docs/errors.md")
-
-
-def _rebuild(cls: type[AsyncIOError], message: str, kind: str) -> AsyncIOError:
-    """Rebuilds a pickled exception; the attributes follow as state."""
-    return cls(message, kind)
 
 
 def add_note(error: BaseException, note: str) -> None:

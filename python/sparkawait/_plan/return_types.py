@@ -87,9 +87,7 @@ def returns_list(function: object, name: str, *, batched: bool) -> bool:
         ConfigurationError: As `schema_of`.
     """
     hint = _return_hint(function, name)
-    if batched and hint is not None:
-        hint = _element(hint)
-    return hint is not None and _element(hint) is not None
+    return _element(_element(hint) if batched else hint) is not None
 
 
 def names_columns(value: object) -> bool:

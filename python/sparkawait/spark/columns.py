@@ -29,7 +29,7 @@ from sparkawait._worker.results import Built, ResultBuilder
 from sparkawait.capture import FailAfter
 from sparkawait.exceptions import ConfigurationError, ErrorKind, InternalError, ResultError
 from sparkawait.native_function import NativeFunction
-from sparkawait.spark.partition import run_task
+from sparkawait.spark.partition import run_task, with_types
 from sparkawait.spark.placement import check_arguments
 from sparkawait.spark.shipment import Shipment
 from sparkawait.wait_options import WaitOptions
@@ -263,30 +263,26 @@ class ColumnTask(Shipment):
             output = _one_for_each(output, place, self._results, self._empty(), lambda: rows)
         return _cut(map(self._to_column, output), lengths, self._to_column(self._empty()))
 
+    @property
+    def _types(self) -> dict[str, pa.DataType]:
+        """The added columns, with the types that Spark takes."""
+        return {it.name: it.type for it in self.plan.added_fields} | dict(self._result_types)
+
     def _results(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Returns the columns of a native function, without those of the input, and the mark."""
-        added = self.plan.added_fields
-        columns: list[Any] = batch.columns[-len(added) :]
-        types = [self._result_types.get(field.name, field.type) for field in added]
-        arrays = [
-            column if column.type == wanted else column.cast(wanted)
-            for column, wanted in zip(columns, types, strict=True)
-        ]
-        return self._marked(arrays, pa.repeat(True, batch.num_rows))  # noqa: FBT003
+        types = self._types
+        rows = pa.RecordBatch.from_arrays(batch.columns[-len(types) :], names=list(types))
+        found = pa.repeat(True, batch.num_rows)  # noqa: FBT003
+        return self._marked(with_types(rows, types).columns, found)
 
     def _marked(self, arrays: Sequence[Any], found: Any) -> pa.RecordBatch:
         """Returns results with the mark where a `ColumnPlan` has it, before an error."""
-        names = [field.name for field in self.plan.added_fields]
-        place = len(self.plan.declared_schema)
+        names, place = list(self._types), len(self.plan.declared_schema)
         names.insert(place, _unlike(_MARK, names))
         return pa.RecordBatch.from_arrays([*arrays[:place], found, *arrays[place:]], names=names)
 
     def _empty(self) -> pa.RecordBatch:
-        fields = [
-            (field.name, self._result_types.get(field.name, field.type))
-            for field in self.plan.added_fields
-        ]
-        none = pa.RecordBatch.from_pylist([], schema=pa.schema(cast("Any", fields)))
+        none = pa.RecordBatch.from_pylist([], schema=pa.schema(list(self._types.items())))
         if isinstance(self.plan.function, NativeFunction):
             return self._marked(none.columns, pa.array([], pa.bool_()))
         return none

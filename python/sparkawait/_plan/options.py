@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn, cast
 
 import pyarrow as pa
@@ -110,10 +111,6 @@ def resolve_unpickled(
     _check_together(checked, checked_function)
     _check_named(checked)
     max_concurrency, capacity, capacity_bytes = bounds(mode, checked, checked_function)
-    route = _route(checked, checked_function)
-    shares = _credits(checked.channels, route, checked_function, max_concurrency, capacity)
-    if shares is not None:
-        _check_adaptive(checked.max_concurrency, shares.max_per_channel)
     plan = Plan(
         mode=mode,
         function=checked_function,
@@ -125,9 +122,10 @@ def resolve_unpickled(
         key=named_key,
         hidden=tuple(hidden),
         identity="" if checked.cache is None else identity_of(checked_function, travels=travels),
-        route=route,
-        credits=shares,
+        route=_route(checked, checked_function),
     )
+    if plan.route is not None:
+        plan = replace(plan, credits=_credits(plan, max_concurrency))
     plan.check_names()
     if checked.carry_over is not None:
         check_no_rules(plan, "carry_over", "give the columns as a text, and check what comes out")
@@ -231,7 +229,7 @@ def _route(
 
 
 def _calls(
-    function: AsyncFunction | NativeFunction, max_concurrency: int, asked: int | None = None
+    function: AsyncFunction | NativeFunction, max_concurrency: int, asked: int | None
 ) -> int:
     """Returns the calls there may be: what a function cannot have on its way is not started.
 
@@ -293,34 +291,20 @@ def _check_adaptive(calls: int | Adaptive | None, max_per_channel: int) -> None:
         )
 
 
-def _credits(
-    channels: Channels | None,
-    route: tuple[str, ...] | None,
-    function: AsyncFunction | NativeFunction,
-    max_concurrency: int,
-    capacity: int,
-) -> Credits | None:
-    if route is None:
-        return None
-    if isinstance(function, AsyncFunction) and function.batch is not None:
-        # Rows that are in one call together have a credit each.
-        return (channels or Channels()).resolve(capacity, capacity)
-    calls = _calls(function, max_concurrency)
-    batch = batch_of(function)
-    if batch is not None:
-        # As many as are in those calls.
-        rows = min(capacity, calls * batch.max_rows)
-        return (channels or Channels()).resolve(rows, capacity)
+def _credits(plan: Plan, max_concurrency: int) -> Credits:
+    """Returns what channels have of the rows that are in calls; `max_concurrency` was asked for."""
     try:
-        return (channels or Channels()).resolve(calls, capacity)
+        found = (plan.options.channels or Channels()).resolve(plan.rows_called, plan.capacity)
     except ConfigurationError as error:
-        if calls == max_concurrency:
+        if plan.batch is not None or plan.max_concurrency == max_concurrency:
             raise
+        function = plan.function
         is_native = isinstance(function, NativeFunction)
         way_out = f"raise `{function.concurrency_option if is_native else 'threads'}`"
-        why = f"`{function.name}` has no more calls than that on their way; {way_out}"
-        msg = f"{error}; {why}"
+        msg = f"{error}; `{function.name}` has no more calls than that on their way; {way_out}"
         raise ConfigurationError(msg, _CHANNELS) from None
+    _check_adaptive(plan.options.max_concurrency, found.max_per_channel)
+    return found
 
 
 def _check_on_timeout(plan: Plan) -> None:

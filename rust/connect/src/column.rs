@@ -74,21 +74,10 @@ pub(crate) enum Values {
     },
     /// Days since 1970.
     Date(Vec<i32>),
-    /// Microseconds since 1970, or of a clock if there is no zone.
-    Timestamp {
+    Micros {
         values: Vec<i64>,
         unit: Unit,
-        zone: Option<Zone>,
-    },
-    /// Microseconds.
-    Interval {
-        values: Vec<i64>,
-        unit: Unit,
-    },
-    /// Microseconds of the day.
-    Time {
-        values: Vec<i64>,
-        unit: Unit,
+        of: Micros,
     },
     Text(Bytes),
     Binary(Bytes),
@@ -104,6 +93,16 @@ pub(crate) enum Values {
         keys: Bytes,
         value: Box<Member>,
     },
+}
+
+/// What microseconds count.
+#[derive(Debug)]
+pub(crate) enum Micros {
+    /// Since 1970, or of a clock if there is no zone.
+    Timestamp(Option<Zone>),
+    Interval,
+    /// Of the day.
+    Time,
 }
 
 /// A column inside of another one.
@@ -140,6 +139,11 @@ impl Column {
         self.nulls.len()
     }
 
+    /// Whether the last value is null.
+    pub(crate) fn ends_with_null(&self) -> bool {
+        self.len() > 0 && !self.nulls.is_valid(self.len() - 1)
+    }
+
     /// Says that a value was appended to [`values`](Self::values).
     #[inline]
     pub(crate) fn advance(&mut self) {
@@ -151,10 +155,7 @@ impl Column {
         match &mut self.values {
             Values::Void => {}
             Values::Boolean(values) => values.append(false),
-            Values::Integer { values, .. }
-            | Values::Timestamp { values, .. }
-            | Values::Interval { values, .. }
-            | Values::Time { values, .. } => values.push(0),
+            Values::Integer { values, .. } | Values::Micros { values, .. } => values.push(0),
             Values::Unsigned(values) => values.push(0),
             Values::Float(values) => values.push(0.0),
             Values::Double(values) => values.push(0.0),
@@ -176,10 +177,7 @@ impl Column {
         match &mut self.values {
             Values::Void => {}
             Values::Boolean(values) => values.truncate(len),
-            Values::Integer { values, .. }
-            | Values::Timestamp { values, .. }
-            | Values::Interval { values, .. }
-            | Values::Time { values, .. } => values.truncate(len),
+            Values::Integer { values, .. } | Values::Micros { values, .. } => values.truncate(len),
             Values::Unsigned(values) => values.truncate(len),
             Values::Float(values) => values.truncate(len),
             Values::Double(values) => values.truncate(len),
@@ -250,6 +248,10 @@ impl Values {
     fn new(data_type: &DataType, rows: usize) -> Result<Self, String> {
         let integer =
             |least: i64, most: i64| Self::Integer { values: Vec::with_capacity(rows), least, most };
+        let micros = |unit: TimeUnit, of: Micros| {
+            let (values, unit) = (Vec::with_capacity(rows), Unit::of(unit));
+            Self::Micros { values, unit, of }
+        };
         Ok(match data_type {
             DataType::Null => Self::Void,
             DataType::Boolean => Self::Boolean(BooleanBufferBuilder::new(rows)),
@@ -269,20 +271,13 @@ impl Values {
                 scale: *scale,
             },
             DataType::Date32 | DataType::Date64 => Self::Date(Vec::with_capacity(rows)),
-            DataType::Timestamp(unit, zone) => Self::Timestamp {
-                values: Vec::with_capacity(rows),
-                unit: Unit::of(*unit),
-                zone: zone.as_deref().map(Zone::parse).transpose()?,
-            },
-            DataType::Duration(unit) => {
-                Self::Interval { values: Vec::with_capacity(rows), unit: Unit::of(*unit) }
+            DataType::Timestamp(unit, zone) => {
+                let zone = zone.as_deref().map(Zone::parse).transpose()?;
+                micros(*unit, Micros::Timestamp(zone))
             }
-            DataType::Time64(unit) | DataType::Time32(unit) => {
-                Self::Time { values: Vec::with_capacity(rows), unit: Unit::of(*unit) }
-            }
-            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
-                Self::Text(Bytes::new(rows))
-            }
+            DataType::Duration(unit) => micros(*unit, Micros::Interval),
+            DataType::Time64(unit) | DataType::Time32(unit) => micros(*unit, Micros::Time),
+            _ if data_type.is_string() => Self::Text(Bytes::new(rows)),
             DataType::Binary | DataType::LargeBinary | DataType::BinaryView => {
                 Self::Binary(Bytes::new(rows))
             }
@@ -304,7 +299,7 @@ impl Values {
                 fields: fields.iter().map(|it| Member::new(it, rows)).collect::<Result<_, _>>()?,
             },
             DataType::Map(entries, _) => match entries.data_type() {
-                DataType::Struct(entry) if entry.len() == 2 && is_text(entry[0].data_type()) => {
+                DataType::Struct(entry) if entry.len() == 2 && entry[0].data_type().is_string() => {
                     Self::Map {
                         offsets: offsets(),
                         keys: Bytes::new(rows),
@@ -336,19 +331,16 @@ impl Values {
                     .with_precision_and_scale(precision, scale)?,
             ),
             Self::Date(values) => Arc::new(Date32Array::new(values.into(), nulls)),
-            Self::Timestamp { values, .. } => {
-                let DataType::Timestamp(_, zone) = data_type else {
-                    return Err(ArrowError::SchemaError("a timestamp of another type".to_owned()));
-                };
-                let array = TimestampMicrosecondArray::new(values.into(), nulls);
-                Arc::new(array.with_timezone_opt(zone.clone()))
-            }
-            Self::Interval { values, .. } => {
-                Arc::new(DurationMicrosecondArray::new(values.into(), nulls))
-            }
-            Self::Time { values, .. } => {
-                Arc::new(Time64MicrosecondArray::new(values.into(), nulls))
-            }
+            Self::Micros { values, .. } => match data_type {
+                DataType::Timestamp(_, zone) => {
+                    let array = TimestampMicrosecondArray::new(values.into(), nulls);
+                    Arc::new(array.with_timezone_opt(zone.clone()))
+                }
+                DataType::Duration(_) => {
+                    Arc::new(DurationMicrosecondArray::new(values.into(), nulls))
+                }
+                _ => Arc::new(Time64MicrosecondArray::new(values.into(), nulls)),
+            },
             Self::Text(values) => {
                 let (offsets, bytes) = values.finish();
                 Arc::new(StringArray::try_new(offsets, bytes, nulls)?)
@@ -424,8 +416,4 @@ impl Unit {
     pub(crate) fn holds(self, micros: i64) -> bool {
         micros % self.divisor == 0 && micros.checked_mul(self.factor).is_some()
     }
-}
-
-fn is_text(data_type: &DataType) -> bool {
-    matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }

@@ -230,17 +230,8 @@ impl LookupReply {
         required: &[usize],
         service: &str,
     ) -> Result<ReplyGroup, TaskError> {
-        let (mut arrays, mut bad) = (Vec::with_capacity(columns.len()), Vec::new());
-        for ParsedColumn { array, bad: unread } in columns {
-            arrays.push(array);
-            bad.extend(unread.into_iter().map(|(row, what)| (row, plain_failure(what))));
-        }
         let rows = self.counts.iter().map(|it| *it as usize).sum();
-        let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        let rows = RecordBatch::try_new_with_options(SchemaRef::clone(schema), arrays, &options)
-            .map_err(|error| {
-                TaskError::Internal(format!("values do not fit the schema: {error}"))
-            })?;
+        let (rows, bad) = rows_of(columns, schema, rows)?;
         self.finish_required(&rows, bad, required, service)
     }
 
@@ -269,6 +260,28 @@ fn push_flag(flags: &mut Option<Vec<bool>>, index: usize, flag: bool) {
     if let Some(flags) = flags {
         flags.push(flag);
     }
+}
+
+/// Makes `count` rows of columns; returns which of them have a value that could not be read, in any order,
+/// with what is wrong.
+///
+/// # Errors
+///
+/// [`TaskError::Internal`] if the columns do not fit the schema.
+pub(crate) fn rows_of(
+    columns: Vec<ParsedColumn>,
+    schema: &SchemaRef,
+    count: usize,
+) -> Result<(RecordBatch, Vec<(usize, CallFailure)>), TaskError> {
+    let (mut arrays, mut bad) = (Vec::with_capacity(columns.len()), Vec::new());
+    for ParsedColumn { array, bad: unread } in columns {
+        arrays.push(array);
+        bad.extend(unread.into_iter().map(|(row, what)| (row, plain_failure(what))));
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(count));
+    let rows = RecordBatch::try_new_with_options(SchemaRef::clone(schema), arrays, &options);
+    let misfit = |error| TaskError::Internal(format!("values do not fit the schema: {error}"));
+    Ok((rows.map_err(misfit)?, bad))
 }
 
 /// Makes rows of nulls.

@@ -35,7 +35,6 @@ mod exact_cast;
 mod failure;
 mod found_rows;
 mod keys;
-mod lists;
 mod literals;
 mod most_found;
 mod numeric;

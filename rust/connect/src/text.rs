@@ -11,7 +11,7 @@ pub(crate) mod times;
 use std::str::from_utf8;
 
 use arrow::array::ArrayRef;
-use arrow::datatypes::FieldRef;
+use arrow::datatypes::{Field, FieldRef};
 use sparkawait_arrow::simple_string::simple_string;
 use sparkawait_task::error::TaskError;
 
@@ -63,18 +63,22 @@ impl TextColumn {
     /// Appends a value that must be read. Apart, so that the loop over texts has the registers.
     #[inline(never)]
     fn push_parsed(&mut self, value: &[u8]) {
-        let Ok(column) = &mut self.column else { return };
-        let row = column.len();
-        if let Err(what) = push(column, value) {
-            column.truncate(row);
-            column.push_null();
-            self.refuse(row, &what);
-        }
+        self.push_with(|field, column| push(column, value).map_err(|what| misfit(field, &what)));
     }
 
-    fn refuse(&mut self, row: usize, what: &str) {
-        let (name, wanted) = (self.field.name(), simple_string(self.field.data_type()));
-        self.bad.push((row, format!("`{name}` should be `{wanted}`, but {what}")));
+    /// Appends the value that `append` appends, or a null if it says what is wrong; it may have appended
+    /// parts of the value then.
+    pub(crate) fn push_with(
+        &mut self,
+        append: impl FnOnce(&Field, &mut Column) -> Result<(), String>,
+    ) {
+        let Ok(column) = &mut self.column else { return };
+        let row = column.len();
+        if let Err(message) = append(&self.field, column) {
+            column.truncate(row);
+            column.push_null();
+            self.bad.push((row, message));
+        }
     }
 
     /// Appends a null.
@@ -94,9 +98,8 @@ impl TextColumn {
         if let Ok(column) = &mut self.column
             && let Some(without) = column.without_broken_texts()
         {
-            for row in without {
-                self.refuse(row, "its bytes are not UTF-8");
-            }
+            let message = misfit(&self.field, NOT_UTF8);
+            self.bad.extend(without.into_iter().map(|row| (row, message.clone())));
             self.bad.sort_by_key(|(row, _)| *row);
         }
         let name = self.field.name();
@@ -107,9 +110,17 @@ impl TextColumn {
     }
 }
 
+/// What is wrong with a text that is not one.
+const NOT_UTF8: &str = "its bytes are not UTF-8";
+
+/// Says what is wrong with a value of a column.
+pub(crate) fn misfit(field: &Field, what: &str) -> String {
+    format!("`{}` should be `{}`, but {what}", field.name(), simple_string(field.data_type()))
+}
+
 /// Appends a value; says what is wrong, having appended parts of it perhaps.
 #[inline]
-fn push(column: &mut Column, value: &[u8]) -> Result<(), String> {
+pub(crate) fn push(column: &mut Column, value: &[u8]) -> Result<(), String> {
     if let Values::Integer { values, least, most } = &mut column.values
         && let Some(value) = number::integer(value).filter(|it| (*least..=*most).contains(it))
     {
@@ -117,14 +128,14 @@ fn push(column: &mut Column, value: &[u8]) -> Result<(), String> {
         column.advance();
         return Ok(());
     }
-    let text = from_utf8(value);
-    let text = match (&column.values, text) {
-        // The only reason why it is not there already.
-        (Values::Text(_) | Values::Binary(_), _) => return Err(too_long(Full)),
-        (_, Err(_)) => return Err("its bytes are not UTF-8".to_owned()),
-        (_, Ok(text)) => text,
-    };
+    if let Values::Binary(values) = &mut column.values {
+        values.push(value).map_err(too_long)?;
+        column.advance();
+        return Ok(());
+    }
+    let text = from_utf8(value).map_err(|_| NOT_UTF8)?;
     let pushed = match &mut column.values {
+        Values::Text(values) => Some(values.push(value).map_err(too_long)?),
         // It was not read above.
         Values::Integer { .. } => None,
         Values::Unsigned(values) => number::trim(text).parse().ok().map(|value| values.push(value)),

@@ -17,7 +17,7 @@ use jiter::{Jiter, JiterError, Peek};
 use sparkawait_arrow::simple_string::simple_string;
 
 use super::base64;
-use crate::column::{Column, Full, Member, Values, push_end};
+use crate::column::{Column, Full, Member, Micros, Values, push_end};
 use crate::text::number;
 use crate::text::times::push_time;
 
@@ -188,10 +188,7 @@ fn read_text(jiter: &mut Jiter<'_>, column: &mut Column) -> Read {
         Values::Decimal { values, precision, scale } => {
             number::plain_decimal(text, *precision, *scale).map(|value| values.push(value))
         }
-        times @ (Values::Date(_)
-        | Values::Timestamp { .. }
-        | Values::Interval { .. }
-        | Values::Time { .. }) => push_time(times, text, false),
+        times @ (Values::Date(_) | Values::Micros { .. }) => push_time(times, text, false),
         _ => return Err(Misfit::value(column, "the document has a text")),
     };
     pushed
@@ -227,7 +224,7 @@ fn read_number(jiter: &mut Jiter<'_>, peek: Peek, column: &mut Column) -> Read {
         Values::Decimal { values, precision, scale } => {
             number::plain_decimal(text, *precision, *scale).map(|value| values.push(value))
         }
-        Values::Timestamp { values, unit, zone: Some(_) } => text
+        Values::Micros { values, unit, of: Micros::Timestamp(Some(_)) } => text
             .parse()
             .ok()
             .and_then(|seconds: i64| seconds.checked_mul(1_000_000))

@@ -2,31 +2,29 @@
 //! Result columns out of the rows of a statement.
 
 use std::error::Error as StdError;
-use std::sync::Arc;
 
-use arrow::array::{
-    Array, ArrayRef, ArrowPrimitiveType, BooleanBuilder, Date32Builder, Decimal128Builder,
-    DurationMicrosecondBuilder, Float32Builder, Float64Builder, Int16Builder, Int32Builder,
-    Int64Builder, PrimitiveBuilder, RecordBatch, RecordBatchOptions, Time64MicrosecondBuilder,
-    TimestampMicrosecondBuilder,
-};
-use arrow::datatypes::{DataType, FieldRef, SchemaRef};
-use sparkawait_arrow::simple_string::simple_string;
+use arrow::array::RecordBatch;
+use arrow::datatypes::{DataType, Field, SchemaRef};
 use sparkawait_task::error::{CallFailure, TaskError};
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, Type};
 
-use crate::failure::plain_failure;
+use crate::column::{Column, Values, push_end};
+use crate::lookup::rows_of;
 use crate::postgres::arguments::{DAY_MICROS, EPOCH_DAYS, EPOCH_MICROS};
-use crate::postgres::exact_cast;
-use crate::postgres::lists::{Elements, ListValues};
 use crate::postgres::numeric::Numeric;
 use crate::postgres::outputs::Form;
 use crate::postgres::types::Wire;
-use crate::text::TextColumn;
+use crate::text::{self, TextColumn, misfit};
 
 /// Days from 1970-01-01 to 0001-01-01 and to 10000-01-01: Spark's dates are between.
 const DAYS: std::ops::Range<i32> = -719_162..2_932_897;
+
+/// What is wrong with a value that is not one of Arrow.
+const UNFIT: &str = "the value does not fit: infinite, out of range, of more digits, or unreadable";
+
+/// What is wrong with a value that is none of the declared type.
+const INEXACT: &str = "the value is not exactly one";
 
 /// The bytes of a value as the server sent them.
 struct Raw<'a>(&'a [u8]);
@@ -44,7 +42,8 @@ impl<'a> FromSql<'a> for Raw<'a> {
 /// Collects the rows of some calls.
 pub(crate) struct Rows {
     schema: SchemaRef,
-    columns: Vec<Column>,
+    /// Each with how its values are sent.
+    columns: Vec<(TextColumn, Form)>,
     count: usize,
 }
 
@@ -52,15 +51,15 @@ impl Rows {
     /// Makes the columns of `schema`; the `n`th is sent as `forms[n]`.
     pub(crate) fn new(schema: &SchemaRef, forms: &[Form], rows: usize) -> Self {
         let columns = schema.fields().iter().zip(forms);
-        let columns = columns.map(|(field, form)| Column::new(field, *form, rows)).collect();
+        let columns = columns.map(|(field, form)| (TextColumn::new(field, rows), *form)).collect();
         Self { schema: SchemaRef::clone(schema), columns, count: 0 }
     }
 
     /// Appends a row, whose result columns begin at `first`.
     pub(crate) fn push(&mut self, row: &Row, first: usize) {
-        for (index, column) in self.columns.iter_mut().enumerate() {
+        for (index, (column, form)) in self.columns.iter_mut().enumerate() {
             match row.try_get::<_, Option<Raw<'_>>>(first + index) {
-                Ok(Some(Raw(bytes))) => column.push(bytes),
+                Ok(Some(Raw(bytes))) => push(column, *form, bytes),
                 _ => column.push_null(),
             }
         }
@@ -69,255 +68,177 @@ impl Rows {
 
     /// Appends a row of nulls.
     pub(crate) fn push_nulls(&mut self) {
-        self.columns.iter_mut().for_each(Column::push_null);
+        self.columns.iter_mut().for_each(|(column, _)| column.push_null());
         self.count += 1;
     }
 
     /// Returns the rows, and those that do not fit, ascending.
     pub(crate) fn finish(self) -> Result<(RecordBatch, Vec<(usize, CallFailure)>), TaskError> {
-        let (mut arrays, mut bad) = (Vec::new(), Vec::new());
-        for column in self.columns {
-            let (array, rows) = column.finish()?;
-            arrays.push(array);
-            bad.extend(rows.into_iter().map(|(row, text)| (row, plain_failure(text))));
-        }
+        let columns = self.columns.into_iter().map(|(column, _)| column.finish());
+        let (rows, mut bad) =
+            rows_of(columns.collect::<Result<_, _>>()?, &self.schema, self.count)?;
         bad.sort_by_key(|(row, _)| *row);
-        let options = RecordBatchOptions::new().with_row_count(Some(self.count));
-        let rows = RecordBatch::try_new_with_options(self.schema, arrays, &options)
-            .map_err(|error| TaskError::Internal(format!("rows do not fit: {error}")))?;
         Ok((rows, bad))
     }
 }
 
-/// Collects the values of one column, or the elements of its arrays.
-pub(super) struct Column {
-    pub(super) field: FieldRef,
-    values: Values,
-    /// Values so far.
-    pub(super) len: usize,
-    /// Those that do not fit.
-    bad: Vec<(usize, String)>,
+/// Appends a value.
+fn push(column: &mut TextColumn, form: Form, bytes: &[u8]) {
+    match form {
+        Form { wire: Wire::Text | Wire::Bytea | Wire::ByText, is_list: false } => {
+            column.push(bytes)
+        }
+        Form { wire, is_list: false } => column.push_with(|field, column| {
+            push_value(column, wire, bytes).map_err(|what| misfit(field, &what))
+        }),
+        Form { wire, is_list: true } => {
+            column.push_with(|field, column| push_list(field, column, wire, bytes));
+        }
+    }
 }
 
-enum Values {
-    Bool(BooleanBuilder),
-    Int2(Int16Builder),
-    Int4(Int32Builder),
-    Int8(Int64Builder),
-    Float4(Float32Builder),
-    Float8(Float64Builder),
-    /// With precision and scale.
-    Decimal(Decimal128Builder, u8, i8),
-    /// Floating numbers that are near a decimal one.
-    Near4(Float32Builder),
-    Near8(Float64Builder),
-    Date(Date32Builder),
-    Timestamp(TimestampMicrosecondBuilder),
-    Time(Time64MicrosecondBuilder),
-    Interval(DurationMicrosecondBuilder),
-    Text(TextColumn),
-    Uuid(TextColumn),
-    Jsonb(TextColumn),
-    List(Box<ListValues<Column>>),
-}
-
-impl Column {
-    pub(super) fn new(field: &FieldRef, form: Form, rows: usize) -> Self {
-        let values = match (form.is_list, field.data_type()) {
-            (true, DataType::List(element)) => {
-                let form = Form { is_list: false, ..form };
-                Values::List(Box::new(ListValues::new(Self::new(element, form, rows), rows)))
-            }
-            _ => Values::new(field, form.wire, rows),
+/// Appends an array, if it has one dimension, as a list.
+fn push_list(field: &Field, column: &mut Column, wire: Wire, bytes: &[u8]) -> Result<(), String> {
+    let unfit = || misfit(field, UNFIT);
+    let (Values::List { offsets, element }, DataType::List(of)) =
+        (&mut column.values, field.data_type())
+    else {
+        return Err(unfit());
+    };
+    // Of whatever type the elements are: they are not read there.
+    let elements = Vec::<Option<Raw<'_>>>::from_sql(&Type::BYTEA_ARRAY, bytes);
+    for value in elements.map_err(|_| unfit())? {
+        let pushed = match value {
+            Some(Raw(bytes)) => push_value(&mut element.column, wire, bytes),
+            None => Ok(element.column.push_null()),
         };
-        Self { field: FieldRef::clone(field), values, len: 0, bad: Vec::new() }
+        let pushed = pushed.map_err(|what| misfit(of, &what)).and_then(|()| {
+            if element.is_required && element.column.ends_with_null() {
+                return Err("it is declared as not null, and PostgreSQL has none".to_owned());
+            }
+            Ok(())
+        });
+        pushed.map_err(|what| format!("an element of `{}`: {what}", field.name()))?;
     }
+    push_end(offsets, element.column.len()).map_err(|_| unfit())?;
+    column.advance();
+    Ok(())
+}
 
-    fn refuse(&mut self, what: &str) {
-        self.bad.push((self.len, describe(&self.field, what)));
+/// Appends a value that is not a list; says what is wrong with it.
+fn push_value(column: &mut Column, wire: Wire, bytes: &[u8]) -> Result<(), String> {
+    match wire {
+        Wire::Text | Wire::Bytea | Wire::ByText => text::push(column, bytes),
+        // The first byte is the version of the format.
+        Wire::Jsonb => text::push(column, bytes.get(1..).ok_or(UNFIT)?),
+        Wire::Uuid => text::push(column, &uuid_text(fixed(bytes).ok_or(UNFIT)?)),
+        _ => push_exactly(&mut column.values, wire, bytes).map(|()| column.advance()),
     }
 }
 
-impl Elements for Column {
-    fn push(&mut self, bytes: &[u8]) {
-        if self.values.try_push(bytes).is_none() {
-            self.refuse(
-                "the value does not fit: infinite, out of range, of more digits, or unreadable",
-            );
-            self.values.push_null();
+/// Appends a value that is read out of its binary form, if that loses nothing.
+fn push_exactly(values: &mut Values, wire: Wire, bytes: &[u8]) -> Result<(), String> {
+    let whole = || whole(wire, bytes).ok_or(UNFIT);
+    match values {
+        Values::Boolean(values) => values.append(*bytes.first().ok_or(UNFIT)? != 0),
+        Values::Integer { values, least, most } => {
+            let value = i64::try_from(whole()?).ok();
+            values.push(value.filter(|it| (*least..=*most).contains(it)).ok_or(INEXACT)?);
         }
-        self.len += 1;
-    }
-
-    fn push_null(&mut self) {
-        self.values.push_null();
-        self.len += 1;
-    }
-
-    fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Returns the values in the declared type, and the rows whose value does not fit.
-    fn finish(self) -> Result<(ArrayRef, Vec<(usize, String)>), TaskError> {
-        let Self { field, values, mut bad, .. } = self;
-        let natural = match values {
-            Values::Text(column) | Values::Uuid(column) | Values::Jsonb(column) => {
-                let parsed = column.finish()?;
-                bad.extend(parsed.bad);
-                return Ok((parsed.array, bad));
+        Values::Unsigned(values) => values.push(u64::try_from(whole()?).map_err(|_| INEXACT)?),
+        Values::Decimal { values, precision, scale } => values.push(match wire {
+            Wire::Numeric => {
+                let number = Numeric::read(bytes).ok_or(UNFIT)?;
+                number.to_decimal(*precision, *scale).ok_or(UNFIT)?
             }
-            Values::List(lists) => {
-                let (array, rows) = lists.finish(&field)?;
-                bad.extend(rows);
-                return Ok((array, bad));
-            }
-            values => values.finish(&field)?,
-        };
-        let wanted = field.data_type();
-        if natural.data_type() == wanted {
-            return Ok((natural, bad));
+            _ => scaled(whole()?, *precision, *scale).ok_or(INEXACT)?,
+        }),
+        Values::Float(values) => values.push(match wire {
+            Wire::Numeric => Numeric::read(bytes).and_then(Numeric::to_float).ok_or(UNFIT)?,
+            _ => narrow(double(wire, bytes)?).ok_or(INEXACT)?,
+        }),
+        Values::Double(values) => values.push(double(wire, bytes)?),
+        Values::Date(values) => values.push(date(bytes).ok_or(UNFIT)?),
+        Values::Micros { values, unit, .. } => {
+            let micros = micros(wire, bytes).ok_or(UNFIT)?;
+            values.push(Some(micros).filter(|it| unit.holds(*it)).ok_or(INEXACT)?);
         }
-        let array = exact_cast::cast(&natural, wanted)
-            .map_err(|error| TaskError::Internal(describe(&field, &error.to_string())))?;
-        if array.null_count() != natural.null_count() {
-            let lost = (0..array.len()).filter(|row| array.is_null(*row) && natural.is_valid(*row));
-            bad.extend(lost.map(|row| (row, describe(&field, "the value is not exactly one"))));
-        }
-        Ok((array, bad))
+        _ => return Err(UNFIT.to_owned()),
     }
-}
-
-/// Says what is wrong with a value of a column.
-fn describe(field: &FieldRef, what: &str) -> String {
-    format!("`{}` should be `{}`, but {what}", field.name(), simple_string(field.data_type()))
-}
-
-impl Values {
-    fn new(field: &FieldRef, wire: Wire, rows: usize) -> Self {
-        let text = || TextColumn::new(field, rows);
-        match wire {
-            Wire::Bool => Self::Bool(BooleanBuilder::with_capacity(rows)),
-            Wire::Int2 => Self::Int2(PrimitiveBuilder::with_capacity(rows)),
-            Wire::Int4 => Self::Int4(PrimitiveBuilder::with_capacity(rows)),
-            Wire::Int8 => Self::Int8(PrimitiveBuilder::with_capacity(rows)),
-            Wire::Float4 => Self::Float4(PrimitiveBuilder::with_capacity(rows)),
-            Wire::Float8 => Self::Float8(PrimitiveBuilder::with_capacity(rows)),
-            Wire::Numeric => match field.data_type() {
-                DataType::Float32 => Self::Near4(PrimitiveBuilder::with_capacity(rows)),
-                DataType::Float64 => Self::Near8(PrimitiveBuilder::with_capacity(rows)),
-                DataType::Decimal128(precision, scale) => {
-                    Self::Decimal(PrimitiveBuilder::with_capacity(rows), *precision, *scale)
-                }
-                _ => Self::Decimal(PrimitiveBuilder::with_capacity(rows), 38, 0),
-            },
-            Wire::Date => Self::Date(PrimitiveBuilder::with_capacity(rows)),
-            Wire::Timestamp => Self::Timestamp(PrimitiveBuilder::with_capacity(rows)),
-            Wire::Time => Self::Time(PrimitiveBuilder::with_capacity(rows)),
-            Wire::Interval => Self::Interval(PrimitiveBuilder::with_capacity(rows)),
-            Wire::Text | Wire::Bytea | Wire::ByText => Self::Text(text()),
-            Wire::Uuid => Self::Uuid(text()),
-            Wire::Jsonb => Self::Jsonb(text()),
-        }
-    }
-
-    /// Appends the value; `None`, and nothing, if there is no such value in Arrow.
-    fn try_push(&mut self, bytes: &[u8]) -> Option<()> {
-        match self {
-            Self::Bool(builder) => builder.append_value(*bytes.first()? != 0),
-            Self::Int2(builder) => builder.append_value(i16::from_be_bytes(fixed(bytes)?)),
-            Self::Int4(builder) => builder.append_value(i32::from_be_bytes(fixed(bytes)?)),
-            Self::Int8(builder) => builder.append_value(i64::from_be_bytes(fixed(bytes)?)),
-            Self::Float4(builder) => builder.append_value(f32::from_be_bytes(fixed(bytes)?)),
-            Self::Float8(builder) => builder.append_value(f64::from_be_bytes(fixed(bytes)?)),
-            Self::Decimal(builder, precision, scale) => {
-                builder.append_value(Numeric::read(bytes)?.to_decimal(*precision, *scale)?);
-            }
-            Self::Near4(builder) => builder.append_value(Numeric::read(bytes)?.to_float()?),
-            Self::Near8(builder) => builder.append_value(Numeric::read(bytes)?.to_float()?),
-            // Infinity is the last of all numbers, and out of range.
-            Self::Date(builder) => {
-                let days = i32::from_be_bytes(fixed(bytes)?).checked_add(EPOCH_DAYS)?;
-                builder.append_value(Some(days).filter(|days| DAYS.contains(days))?);
-            }
-            Self::Timestamp(builder) => {
-                let micros = i64::from_be_bytes(fixed(bytes)?).checked_add(EPOCH_MICROS)?;
-                let days = i32::try_from(micros.div_euclid(DAY_MICROS)).ok()?;
-                builder.append_value(DAYS.contains(&days).then_some(micros)?);
-            }
-            Self::Time(builder) => {
-                let micros = i64::from_be_bytes(fixed(bytes)?);
-                // PostgreSQL has 24:00:00 too.
-                builder.append_value((0..DAY_MICROS).contains(&micros).then_some(micros)?);
-            }
-            Self::Interval(builder) => builder.append_value(interval(bytes)?),
-            Self::Text(column) => column.push(bytes),
-            Self::Uuid(column) => column.push(&uuid_text(fixed(bytes)?)),
-            // The first byte is the version of the format.
-            Self::Jsonb(column) => column.push(bytes.get(1..)?),
-            Self::List(lists) => lists.push(bytes)?,
-        }
-        Some(())
-    }
-
-    fn push_null(&mut self) {
-        match self {
-            Self::Bool(builder) => builder.append_null(),
-            Self::Int2(builder) => builder.append_null(),
-            Self::Int4(builder) => builder.append_null(),
-            Self::Int8(builder) => builder.append_null(),
-            Self::Float4(builder) | Self::Near4(builder) => builder.append_null(),
-            Self::Float8(builder) | Self::Near8(builder) => builder.append_null(),
-            Self::Decimal(builder, ..) => builder.append_null(),
-            Self::Date(builder) => builder.append_null(),
-            Self::Timestamp(builder) => builder.append_null(),
-            Self::Time(builder) => builder.append_null(),
-            Self::Interval(builder) => builder.append_null(),
-            Self::Text(it) | Self::Uuid(it) | Self::Jsonb(it) => it.push_null(),
-            Self::List(lists) => lists.push_null(),
-        }
-    }
-
-    /// Returns the values in the type that they were sent in.
-    fn finish(self, field: &FieldRef) -> Result<ArrayRef, TaskError> {
-        Ok(match self {
-            Self::Bool(mut builder) => Arc::new(builder.finish()),
-            Self::Int2(builder) => primitive(builder),
-            Self::Int4(builder) => primitive(builder),
-            Self::Int8(builder) => primitive(builder),
-            Self::Float4(builder) | Self::Near4(builder) => primitive(builder),
-            Self::Float8(builder) | Self::Near8(builder) => primitive(builder),
-            Self::Decimal(mut builder, precision, scale) => {
-                let decimals = builder.finish().with_precision_and_scale(precision, scale);
-                Arc::new(
-                    decimals.map_err(|error| {
-                        TaskError::Internal(describe(field, &error.to_string()))
-                    })?,
-                )
-            }
-            Self::Date(builder) => primitive(builder),
-            // Both kinds of timestamps are sent in UTC.
-            Self::Timestamp(mut builder) => match field.data_type() {
-                DataType::Timestamp(_, zone) => {
-                    Arc::new(builder.finish().with_timezone_opt(zone.clone()))
-                }
-                _ => Arc::new(builder.finish()),
-            },
-            Self::Time(builder) => primitive(builder),
-            Self::Interval(builder) => primitive(builder),
-            Self::Text(_) | Self::Uuid(_) | Self::Jsonb(_) | Self::List(_) => {
-                return Err(TaskError::Internal(describe(field, "it is finished by itself")));
-            }
-        })
-    }
-}
-
-fn primitive<T: ArrowPrimitiveType>(mut builder: PrimitiveBuilder<T>) -> ArrayRef {
-    Arc::new(builder.finish())
+    Ok(())
 }
 
 fn fixed<const N: usize>(bytes: &[u8]) -> Option<[u8; N]> {
     bytes.try_into().ok()
+}
+
+/// Reads a whole number.
+fn whole(wire: Wire, bytes: &[u8]) -> Option<i128> {
+    Some(match wire {
+        Wire::Int2 => i16::from_be_bytes(fixed(bytes)?).into(),
+        Wire::Int4 => i32::from_be_bytes(fixed(bytes)?).into(),
+        Wire::Int8 => i64::from_be_bytes(fixed(bytes)?).into(),
+        _ => Numeric::read(bytes)?.to_decimal(38, 0)?,
+    })
+}
+
+/// Returns a whole number as a decimal; `None` if it has more digits than that, or others.
+fn scaled(number: i128, precision: u8, scale: i8) -> Option<i128> {
+    let power = 10_i128.checked_pow(scale.unsigned_abs().into())?;
+    let unscaled = if scale < 0 {
+        (number % power == 0).then_some(number / power)
+    } else {
+        number.checked_mul(power)
+    };
+    unscaled.filter(|it| it.unsigned_abs() < 10_u128.pow(precision.into()))
+}
+
+/// Reads a number of any kind as a floating one: that which is nearest to a decimal.
+fn double(wire: Wire, bytes: &[u8]) -> Result<f64, &'static str> {
+    match wire {
+        Wire::Float4 => fixed(bytes).map(|it| f32::from_be_bytes(it).into()).ok_or(UNFIT),
+        Wire::Float8 => fixed(bytes).map(f64::from_be_bytes).ok_or(UNFIT),
+        Wire::Numeric => Numeric::read(bytes).and_then(Numeric::to_float).ok_or(UNFIT),
+        _ => {
+            let number = whole(wire, bytes).ok_or(UNFIT)?;
+            #[expect(clippy::cast_precision_loss, reason = "what has lost something is refused")]
+            let float = number as f64;
+            #[expect(clippy::cast_possible_truncation, reason = "it is a whole number")]
+            let is_same = float as i128 == number;
+            is_same.then_some(float).ok_or(INEXACT)
+        }
+    }
+}
+
+/// Returns the same number with fewer digits, if that has them all.
+fn narrow(number: f64) -> Option<f32> {
+    #[expect(clippy::cast_possible_truncation, reason = "what has lost something is refused")]
+    let narrow = number as f32;
+    (f64::from(narrow).total_cmp(&number).is_eq() || number.is_nan()).then_some(narrow)
+}
+
+/// Reads a date; infinity is the last of all numbers, and out of range.
+fn date(bytes: &[u8]) -> Option<i32> {
+    let days = i32::from_be_bytes(fixed(bytes)?).checked_add(EPOCH_DAYS)?;
+    DAYS.contains(&days).then_some(days)
+}
+
+/// Reads a time of any kind; both kinds of timestamps are sent in UTC.
+fn micros(wire: Wire, bytes: &[u8]) -> Option<i64> {
+    match wire {
+        Wire::Date => date(bytes).map(|days| i64::from(days) * DAY_MICROS),
+        Wire::Timestamp => {
+            let micros = i64::from_be_bytes(fixed(bytes)?).checked_add(EPOCH_MICROS)?;
+            let days = i32::try_from(micros.div_euclid(DAY_MICROS)).ok()?;
+            DAYS.contains(&days).then_some(micros)
+        }
+        Wire::Time => {
+            let micros = i64::from_be_bytes(fixed(bytes)?);
+            // PostgreSQL has 24:00:00 too.
+            (0..DAY_MICROS).contains(&micros).then_some(micros)
+        }
+        _ => interval(bytes),
+    }
 }
 
 /// Reads an interval as microseconds; `None` if it has months, which are of no length.

@@ -4,8 +4,6 @@
 //! Invariant: a value that is held has at least one unreleased row. Belongs
 //! to the task thread.
 
-use std::fmt;
-
 use sparkawait_core::slab::Slab;
 
 /// Holds values under small integer handles and drops each one when the last
@@ -48,12 +46,8 @@ impl<T> Held<T> {
     }
 }
 
-/// Shows how many values there are, and none of them.
-impl<T> fmt::Debug for HeldValues<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HeldValues").field("held", &self.len).finish_non_exhaustive()
-    }
-}
+// Shows how many values there are, and none of them.
+sparkawait_core::opaque_debug!([T] HeldValues<T>, held: len);
 
 impl<T> HeldValues<T> {
     pub(crate) const fn new() -> Self {

@@ -6,7 +6,6 @@
 
 use std::{
     collections::{HashMap, hash_map::Entry},
-    fmt,
     ops::Range,
     sync::{Arc, OnceLock},
 };
@@ -95,12 +94,8 @@ impl InputBatch {
     }
 }
 
-/// Shows the size only: row contents do not belong in logs.
-impl fmt::Debug for InputBatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InputBatch").field("rows", &self.batch.num_rows()).finish_non_exhaustive()
-    }
-}
+// Shows the size only: row contents do not belong in logs.
+sparkawait_core::opaque_debug!(InputBatch, rows: batch.num_rows());
 
 /// The rows of one accepted batch, first to last.
 ///

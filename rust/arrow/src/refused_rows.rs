@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 use std::error::Error;
-use std::fmt;
 use std::sync::Arc;
 
 /// Why a row is not to be called.
@@ -24,12 +23,8 @@ impl RefusedRow {
     }
 }
 
-/// Shows nothing of the message and of what was raised, which may quote a value.
-impl fmt::Debug for RefusedRow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RefusedRow").field("summary", &self.summary).finish_non_exhaustive()
-    }
-}
+// Shows nothing of the message and of what was raised, which may quote a value.
+sparkawait_core::opaque_debug!(RefusedRow, summary: summary);
 
 /// The rows of a batch that are not to be called, by their positions.
 pub type RefusedRows = HashMap<u32, RefusedRow>;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The final failure of a row, and the column that captures it.
 
-use std::{borrow::Cow, fmt, sync::Arc};
+use std::{borrow::Cow, sync::Arc};
 
 use arrow::{
     array::{
@@ -32,13 +32,8 @@ impl RowFailure {
     }
 }
 
-/// Shows nothing of the message, which may quote a value.
-impl fmt::Debug for RowFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("RowFailure");
-        shown.field("kind", &self.kind).field("attempts", &self.attempts).finish_non_exhaustive()
-    }
-}
+// Shows nothing of the message, which may quote a value.
+sparkawait_core::opaque_debug!(RowFailure, kind: kind, attempts: attempts);
 
 fn fields() -> Fields {
     Fields::from(vec![

@@ -49,7 +49,6 @@ mod split_rows;
 pub(crate) mod topology;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::mem::take;
 use std::sync::Arc;
 
@@ -106,12 +105,8 @@ pub(crate) struct RedisConfig {
     is_split: bool,
 }
 
-impl fmt::Debug for RedisConfig {
-    /// Without address, password and arguments.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisConfig").field("shape", &self.shape).finish_non_exhaustive()
-    }
-}
+// Without address, password and arguments.
+sparkawait_core::opaque_debug!(RedisConfig, shape: shape);
 
 impl RedisConfig {
     /// Returns what all tasks of the process share that talk to this server.

@@ -300,11 +300,7 @@ impl TemplateRows<'_> {
     }
 }
 
-impl fmt::Debug for TemplateRows<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TemplateRows").field("pieces", &self.pieces.len()).finish_non_exhaustive()
-    }
-}
+sparkawait_core::opaque_debug!(TemplateRows<'_>, pieces: pieces.len());
 
 /// Percent-encodes a text, see [`percent_encode_from`].
 pub(crate) fn percent_encoded(text: impl Into<Vec<u8>>) -> String {

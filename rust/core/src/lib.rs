@@ -26,6 +26,7 @@ pub mod error;
 pub mod flow;
 mod key_hasher;
 pub mod mailbox;
+mod opaque_debug;
 pub mod operator;
 pub mod policy;
 pub mod queue;

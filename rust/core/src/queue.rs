@@ -148,11 +148,7 @@ pub struct QueueFull<T> {
     pub capacity: NonZeroUsize,
 }
 
-impl<T> fmt::Debug for QueueFull<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QueueFull").field("capacity", &self.capacity).finish_non_exhaustive()
-    }
-}
+crate::opaque_debug!([T] QueueFull<T>, capacity: capacity);
 
 impl<T> fmt::Display for QueueFull<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Storage whose places are used again.
 
-use std::fmt;
-
 /// The end of a list of places, and the number of none.
 pub const NONE: u32 = u32::MAX;
 
@@ -149,12 +147,8 @@ impl<T, G: Generation> Default for Slab<T, G> {
     }
 }
 
-/// Shows how many places there are, and nothing of what is there.
-impl<T, G> fmt::Debug for Slab<T, G> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Slab").field("places", &self.places.len()).finish_non_exhaustive()
-    }
-}
+// Shows how many places there are, and nothing of what is there.
+crate::opaque_debug!([T, G] Slab<T, G>, places: places.len());
 
 impl Generation for Plain {
     type Handle = u32;

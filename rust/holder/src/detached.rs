@@ -2,7 +2,6 @@
 //! A task on a thread of its own, whose input comes in parts.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
@@ -81,11 +80,7 @@ pub struct DetachedTask {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl fmt::Debug for DetachedTask {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DetachedTask").finish_non_exhaustive()
-    }
-}
+sparkawait_core::opaque_debug!(DetachedTask);
 
 impl DetachedTask {
     /// Starts the thread that drives the task, which [`find`](Self::find) finds from now on.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a part of a task's input came to.
 
-use std::fmt;
 use std::time::Duration;
 
 use sparkawait_runtime::OperatorMetrics;
@@ -80,16 +79,8 @@ pub struct PartEnd {
     pub counts: Vec<Counts>,
 }
 
-/// Shows sizes only: row contents do not belong in logs.
-impl fmt::Debug for PartEnd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PartEnd")
-            .field("output_rows", &self.output_rows)
-            .field("carried", &self.carried)
-            .field("held", &self.held)
-            .finish_non_exhaustive()
-    }
-}
+// Shows sizes only: row contents do not belong in logs.
+sparkawait_core::opaque_debug!(PartEnd, output_rows: output_rows, carried: carried, held: held);
 
 impl PartEnd {
     pub(crate) fn bytes(&self) -> usize {

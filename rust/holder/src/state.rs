@@ -61,17 +61,10 @@ pub struct Carried {
     pub operators: Vec<Vec<u8>>,
 }
 
-/// Shows sizes only: row contents and the token do not belong in logs.
-impl fmt::Debug for Carried {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Carried")
-            .field("shard", &self.shard)
-            .field("task", &self.task)
-            .field("part", &self.part)
-            .field("completed_rows", &self.completed_rows)
-            .finish_non_exhaustive()
-    }
-}
+// Shows sizes only: row contents and the token do not belong in logs.
+sparkawait_core::opaque_debug!(
+    Carried, shard: shard, task: task, part: part, completed_rows: completed_rows
+);
 
 impl Carried {
     /// Writes it.

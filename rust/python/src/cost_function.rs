@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What rows cost, as a function of Python computes it.
 
-use std::fmt;
 use std::sync::Arc;
 
 use pyo3::exceptions::PyTypeError;
@@ -86,8 +85,4 @@ impl CostFunction for PythonCosts {
     }
 }
 
-impl fmt::Debug for PythonCosts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PythonCosts").field("label", &self.label).finish_non_exhaustive()
-    }
-}
+sparkawait_core::opaque_debug!(PythonCosts, label: label);

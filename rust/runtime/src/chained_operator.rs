@@ -4,7 +4,6 @@
 mod report;
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::num::NonZeroUsize;
 
 use sparkawait_core::element::StreamElement;
@@ -552,9 +551,4 @@ impl<X: CarryCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
     }
 }
 
-impl<X: BatchCodec, F> fmt::Debug for ChainedOperator<X, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let inputs = self.inputs.len();
-        f.debug_struct("ChainedOperator").field("inputs", &inputs).finish_non_exhaustive()
-    }
-}
+sparkawait_core::opaque_debug!([X: BatchCodec, F] ChainedOperator<X, F>, inputs: inputs.len());

@@ -2,7 +2,6 @@
 //! A task that one thread drives, and whose output another one takes.
 
 use std::any::Any;
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -174,8 +173,4 @@ pub fn panic_message(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
-impl<X: BatchCodec, F, C> fmt::Debug for DrivenTask<X, F, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DrivenTask").field("outlet", &self.outlet).finish_non_exhaustive()
-    }
-}
+sparkawait_core::opaque_debug!([X: BatchCodec, F, C] DrivenTask<X, F, C>, outlet: outlet);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The mailbox loop of a task.
 
-use std::fmt;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -589,14 +588,6 @@ where
     }
 }
 
-impl<X: BatchCodec, F, C> fmt::Debug for Driver<X, F, C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Driver").field("is_closed", &self.is_closed).finish_non_exhaustive()
-    }
-}
+sparkawait_core::opaque_debug!([X: BatchCodec, F, C] Driver<X, F, C>, is_closed: is_closed);
 
-impl<X: BatchCodec> fmt::Debug for Mailbox<X> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mailbox").finish_non_exhaustive()
-    }
-}
+sparkawait_core::opaque_debug!([X: BatchCodec] Mailbox<X>);

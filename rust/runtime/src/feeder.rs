@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The bounded hand-over of input from another thread.
 
-use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -65,11 +64,7 @@ impl<X: BatchCodec> Clone for Feeder<X> {
     }
 }
 
-impl<X: BatchCodec> fmt::Debug for Feeder<X> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Feeder").field("read_ahead", &self.read_ahead).finish_non_exhaustive()
-    }
-}
+sparkawait_core::opaque_debug!([X: BatchCodec] Feeder<X>, read_ahead: read_ahead);
 
 /// Counts the batches that may still be handed over.
 #[derive(Debug)]

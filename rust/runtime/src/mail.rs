@@ -133,8 +133,4 @@ impl<X: BatchCodec> Clone for ReplySender<X> {
     }
 }
 
-impl<X: BatchCodec> fmt::Debug for ReplySender<X> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReplySender").finish_non_exhaustive()
-    }
-}
+sparkawait_core::opaque_debug!([X: BatchCodec] ReplySender<X>);

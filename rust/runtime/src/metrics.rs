@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a task publishes about itself.
 
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -74,11 +73,7 @@ impl LatencyRecorder {
     }
 }
 
-impl fmt::Debug for LatencyRecorder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LatencyRecorder").finish_non_exhaustive()
-    }
-}
+sparkawait_core::opaque_debug!(LatencyRecorder);
 
 /// Reads the metrics that a task published last, from any thread.
 #[derive(Clone, Debug, Default)]

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The operators of a task; each gets what the one before it puts out.
 
-use std::fmt;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 
@@ -424,8 +423,4 @@ impl<X: CarryCodec, F: AsyncFunction<X::Calls>> OperatorChain<X, F> {
     }
 }
 
-impl<X: BatchCodec, F> fmt::Debug for OperatorChain<X, F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OperatorChain").field("operators", &self.operators).finish_non_exhaustive()
-    }
-}
+sparkawait_core::opaque_debug!([X: BatchCodec, F] OperatorChain<X, F>, operators: operators);

@@ -18,9 +18,9 @@ use std::io;
 use std::num::NonZeroU64;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
-use std::{fmt, process};
 
 use memmap2::MmapRaw;
 use rustix::fs::{FlockOperation, flock};
@@ -92,11 +92,7 @@ pub struct SharedPage {
     _file: File,
 }
 
-impl fmt::Debug for SharedPage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedPage").finish_non_exhaustive()
-    }
-}
+sparkawait_core::opaque_debug!(SharedPage);
 
 impl SharedPage {
     /// Opens the page at `path`, and makes it if there is none.

@@ -5,7 +5,6 @@
 //! them taken would stand in a line that no operator knows of, while its time runs. With `n` of them
 //! each has a part of `n` of its calls, and has all again when it is alone. They are told by mail.
 
-use std::fmt;
 use std::num::NonZeroUsize;
 use std::process;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -128,10 +127,4 @@ impl AsyncFunction<Calls> for SharingFunction {
     }
 }
 
-impl fmt::Debug for SharingFunction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharingFunction")
-            .field("shares", &self.share.is_some())
-            .finish_non_exhaustive()
-    }
-}
+sparkawait_core::opaque_debug!(SharingFunction, shares: share.is_some());

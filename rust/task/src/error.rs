@@ -2,7 +2,6 @@
 //! Why a call failed, why a function could not be started, and why a task failed.
 
 use std::error::Error as StdError;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -98,13 +97,8 @@ impl CallFailure {
     }
 }
 
-/// Shows nothing of the message and of what was raised, which may quote a value.
-impl fmt::Debug for CallFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("CallFailure");
-        shown.field("kind", &self.kind).field("summary", &self.summary).finish_non_exhaustive()
-    }
-}
+// Shows nothing of the message and of what was raised, which may quote a value.
+sparkawait_core::opaque_debug!(CallFailure, kind: kind, summary: summary);
 
 /// Why a native function cannot be started.
 #[derive(Clone, Debug, thiserror::Error)]

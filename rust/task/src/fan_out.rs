@@ -14,7 +14,6 @@
 
 mod branch;
 
-use std::fmt;
 use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -95,13 +94,8 @@ struct Slot {
     is_dropped: bool,
 }
 
-/// Shows sizes only: row contents do not belong in logs.
-impl fmt::Debug for RowFanOut {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let branches = self.branches.len();
-        f.debug_struct("RowFanOut").field("branches", &branches).finish_non_exhaustive()
-    }
-}
+// Shows sizes only: row contents do not belong in logs.
+sparkawait_core::opaque_debug!(RowFanOut, branches: branches.len());
 
 impl RowFanOut {
     /// Makes one for the operator of `rows`, whose function `calls` is, with these branches.

@@ -267,15 +267,8 @@ impl Known {
     }
 }
 
-/// Shows the size only: row contents do not belong in logs.
-impl fmt::Debug for ResultGroup {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ResultGroup")
-            .field("calls", &self.attempts.len())
-            .field("rows", &self.rows.num_rows())
-            .finish_non_exhaustive()
-    }
-}
+// Shows the size only: row contents do not belong in logs.
+sparkawait_core::opaque_debug!(ResultGroup, calls: attempts.len(), rows: rows.num_rows());
 
 impl ResultGroup {
     /// Makes the results of calls that have brought one row each and have nothing more to report.

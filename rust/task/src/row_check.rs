@@ -4,8 +4,6 @@
 //! These are rows that were [refused](InputBatch::refused) when they came in, and those with texts
 //! that cannot be read. A burst costs a look at each of its input batches.
 
-use std::fmt;
-
 use sparkawait_arrow::InputBatch;
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{AttemptId, Retry};
@@ -100,8 +98,4 @@ impl AsyncFunction<Calls> for RowCheckedFunction {
     }
 }
 
-impl fmt::Debug for RowCheckedFunction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RowCheckedFunction").field("texts", &self.texts).finish_non_exhaustive()
-    }
-}
+sparkawait_core::opaque_debug!(RowCheckedFunction, texts: texts);

@@ -13,7 +13,6 @@
 
 mod row_state;
 
-use std::fmt;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, StructArray};
@@ -117,14 +116,8 @@ impl SavedOperator {
     }
 }
 
-/// Shows sizes only: row contents do not belong in logs.
-impl fmt::Debug for SavedOperator {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (pending, completed) = (self.pending(), self.completed());
-        let mut shown = f.debug_struct("SavedOperator");
-        shown.field("pending", &pending).field("completed", &completed).finish_non_exhaustive()
-    }
-}
+// Shows sizes only: row contents do not belong in logs.
+sparkawait_core::opaque_debug!(SavedOperator, pending: pending(), completed: completed());
 
 /// Says that what was saved is not what an operator saves.
 pub(crate) fn damaged(message: &str) -> TaskError {

@@ -6,7 +6,6 @@
 //! do not ask at once. What cannot be read leaves the last text as it is.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -186,12 +185,8 @@ pub async fn show<'a, T, E>(
     shown
 }
 
-/// Shows nothing of the text.
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Secret").finish_non_exhaustive()
-    }
-}
+// Shows nothing of the text.
+sparkawait_core::opaque_debug!(Secret);
 
 #[cfg(test)]
 mod tests {

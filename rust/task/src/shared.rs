@@ -9,7 +9,6 @@
 use std::any::Any;
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::fmt;
 use std::ops::Deref;
 use std::process;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -185,11 +184,7 @@ fn rest(returned: &mut Option<Instant>, now: Instant) -> Option<Duration> {
     rest
 }
 
-impl<T: Send + Sync + 'static> fmt::Debug for Lent<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lent").finish_non_exhaustive()
-    }
-}
+sparkawait_core::opaque_debug!([T: Send + Sync + 'static] Lent<T>);
 
 impl Default for Shared {
     fn default() -> Self {
@@ -197,12 +192,8 @@ impl Default for Shared {
     }
 }
 
-impl fmt::Debug for Shared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Keys may hold addresses with passwords.
-        f.debug_struct("Shared").finish_non_exhaustive()
-    }
-}
+// Keys may hold addresses with passwords.
+sparkawait_core::opaque_debug!(Shared);
 
 #[cfg(test)]
 mod tests {

@@ -13,7 +13,6 @@
 //! To be used from one thread at a time.
 
 use std::collections::VecDeque;
-use std::fmt;
 
 use bytes::{Bytes, BytesMut};
 use sparkawait_core::ProcessingTime;
@@ -482,15 +481,8 @@ impl Connection {
     }
 }
 
-/// Shows nothing of the token, which is a secret, nor of payloads, which hold rows.
-impl fmt::Debug for Connection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection")
-            .field("is_greeted", &self.is_greeted())
-            .field("receiving", &self.receiving)
-            .finish_non_exhaustive()
-    }
-}
+// Shows nothing of the token, which is a secret, nor of payloads, which hold rows.
+sparkawait_core::opaque_debug!(Connection, is_greeted: is_greeted(), receiving: receiving);
 
 const fn is_released(state: Result<(), ChannelError>) -> bool {
     matches!(state, Err(ChannelError::Released(_)))

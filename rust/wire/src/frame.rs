@@ -18,12 +18,8 @@ pub struct Hello {
     pub token: [u8; 16],
 }
 
-/// Without the token, which is a secret.
-impl fmt::Debug for Hello {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hello").field("version", &self.version).finish_non_exhaustive()
-    }
-}
+// Without the token, which is a secret.
+sparkawait_core::opaque_debug!(Hello, version: version);
 
 /// One message.
 #[derive(Clone, PartialEq, Eq)]

@@ -2,7 +2,6 @@
 //! Arguments of statements, as they are sent.
 
 use std::error::Error as StdError;
-use std::fmt;
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::{
@@ -33,12 +32,8 @@ pub(crate) struct ArrayArgument {
     pub(crate) element: Type,
 }
 
-/// Shows no values: the client writes its arguments to a log for debugging.
-impl fmt::Debug for ArrayArgument {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ArrayArgument").field("of", &self.element).finish_non_exhaustive()
-    }
-}
+// Shows no values: the client writes its arguments to a log for debugging.
+sparkawait_core::opaque_debug!(ArrayArgument, of: element);
 
 impl ToSql for ArrayArgument {
     fn to_sql(&self, _: &Type, out: &mut BytesMut) -> ToSqlResult {
@@ -76,12 +71,8 @@ pub(crate) struct ValueArgument<'a> {
     pub(crate) row: usize,
 }
 
-/// Shows no value.
-impl fmt::Debug for ValueArgument<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ValueArgument").field("row", &self.row).finish_non_exhaustive()
-    }
-}
+// Shows no value.
+sparkawait_core::opaque_debug!(ValueArgument<'_>, row: row);
 
 impl ToSql for ValueArgument<'_> {
     fn to_sql(&self, _: &Type, out: &mut BytesMut) -> ToSqlResult {

@@ -59,16 +59,8 @@ enum Class {
     TooLarge,
 }
 
-/// Shows nothing of what the server said, which may quote a value.
-impl fmt::Debug for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("Fault");
-        shown
-            .field("class", &self.class)
-            .field("summary", &self.call.summary)
-            .finish_non_exhaustive()
-    }
-}
+// Shows nothing of what the server said, which may quote a value.
+sparkawait_core::opaque_debug!(Fault, class: class, summary: call.summary);
 
 impl Fault {
     /// Makes a fault that no retry helps, with a text that holds no content; nothing was sent.

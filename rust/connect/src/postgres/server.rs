@@ -2,7 +2,7 @@
 //! Which server is connected to, and how.
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Write};
+use std::fmt::Write;
 use std::iter::once;
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,14 +52,8 @@ pub(crate) struct ServerConfig {
     pub(crate) prepare: bool,
 }
 
-/// Shows nothing of the address, which has a password.
-impl fmt::Debug for ServerConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServerConfig")
-            .field("connections", &self.connections)
-            .finish_non_exhaustive()
-    }
-}
+// Shows nothing of the address, which has a password.
+sparkawait_core::opaque_debug!(ServerConfig, connections: connections);
 
 impl ServerConfig {
     /// Checks the settings, without the authorities of this machine.

@@ -4,7 +4,6 @@
 //! Its number is the channel, so that the sender of the row finds the node in it. A row keeps the
 //! channel that it had when its batch came, wherever redirections send it.
 
-use std::fmt;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -65,8 +64,4 @@ impl ChannelFinder for Nodes {
     }
 }
 
-impl fmt::Debug for Nodes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Nodes").field("keys", &self.keys.len()).finish_non_exhaustive()
-    }
-}
+sparkawait_core::opaque_debug!(Nodes, keys: keys.len());

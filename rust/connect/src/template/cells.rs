@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The values of a column as texts, as Spark's `cast(.. as string)` writes them.
 
-use std::fmt;
-
 use arrow::array::{
     Array, AsArray, BinaryArray, Int32Array, Int64Array, LargeStringArray, PrimitiveArray,
     StringArray, StringViewArray, new_empty_array,
@@ -136,11 +134,7 @@ impl<'a> Cells<'a> {
     }
 }
 
-impl fmt::Debug for Cells<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cells").field("rows", &self.rows).finish_non_exhaustive()
-    }
-}
+sparkawait_core::opaque_debug!(Cells<'_>, rows: rows);
 
 /// Returns what writes the values of a column; `None` if its type has no text.
 fn writer(array: &dyn Array) -> Result<Option<Writer<'_>>, StartError> {

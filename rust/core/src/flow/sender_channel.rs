@@ -2,7 +2,6 @@
 //! The sending end of a channel over a wire: it spends the credit.
 
 use std::collections::VecDeque;
-use std::fmt;
 
 /// Holds what waits for a destination, and the credit to send it.
 ///
@@ -166,16 +165,10 @@ impl<T> SenderChannel<T> {
     }
 }
 
-/// Shows numbers only: payloads hold rows.
-impl<T> fmt::Debug for SenderChannel<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SenderChannel")
-            .field("credit", &self.credit)
-            .field("waiting", &self.waiting.len())
-            .field("sequence", &self.sequence)
-            .finish_non_exhaustive()
-    }
-}
+// Shows numbers only: payloads hold rows.
+crate::opaque_debug!(
+    [T] SenderChannel<T>, credit: credit, waiting: waiting.len(), sequence: sequence
+);
 
 #[cfg(test)]
 mod tests {

@@ -4,7 +4,6 @@
 //! Any thread may call what is public here; the rest is for the mailbox thread.
 //! No user code runs under the lock, and the waker is called after its release.
 
-use std::fmt;
 use std::mem;
 use std::task::Waker;
 
@@ -140,14 +139,7 @@ impl<M> Inbox<M> {
     }
 }
 
-impl<M> fmt::Debug for Inbox<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inbox")
-            .field("has_mail", &self.has_mail())
-            .field("has_urgent", &self.has_urgent())
-            .finish_non_exhaustive()
-    }
-}
+crate::opaque_debug!([M] Inbox<M>, has_mail: has_mail(), has_urgent: has_urgent());
 
 #[cfg(test)]
 mod tests {

@@ -43,16 +43,10 @@ impl<M> Mail<M> {
     }
 }
 
-/// Leaves the payload out: rows do not belong in logs.
-impl<M> fmt::Debug for Mail<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mail")
-            .field("description", &self.description)
-            .field("priority", &self.priority)
-            .field("is_deferrable", &self.is_deferrable)
-            .finish_non_exhaustive()
-    }
-}
+// Leaves the payload out: rows do not belong in logs.
+crate::opaque_debug!(
+    [M] Mail<M>, description: description, priority: priority, is_deferrable: is_deferrable
+);
 
 /// The mailbox takes no more mail; gives back the one that was refused.
 #[derive(Clone, Copy, PartialEq, Eq)]

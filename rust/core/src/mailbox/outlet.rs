@@ -4,7 +4,6 @@
 //! Shared by two threads, as the inbox is by many: one puts, one takes. No user code runs under the
 //! lock, and wakers are called after its release.
 
-use std::fmt;
 use std::task::Waker;
 
 use crate::sync::{self, AtomicU8, Mutex, Ordering};
@@ -146,11 +145,7 @@ impl<T> Outlet<T> {
     }
 }
 
-impl<T> fmt::Debug for Outlet<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Outlet").field("demand", &self.demand()).finish_non_exhaustive()
-    }
-}
+crate::opaque_debug!([T] Outlet<T>, demand: demand());
 
 #[cfg(test)]
 mod tests {

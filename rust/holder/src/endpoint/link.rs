@@ -8,7 +8,6 @@
 //! ```
 
 use std::collections::HashMap;
-use std::fmt;
 use std::io::{self, ErrorKind as IoKind};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -479,12 +478,8 @@ impl Drop for Guard {
     }
 }
 
-/// Shows nothing of what is on its way.
-impl fmt::Debug for Link {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").finish_non_exhaustive()
-    }
-}
+// Shows nothing of what is on its way.
+sparkawait_core::opaque_debug!(Link);
 
 #[cfg(test)]
 mod tests;

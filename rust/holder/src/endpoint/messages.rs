@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What both ends of a connection know.
 
-use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -47,12 +46,8 @@ pub struct Address {
     pub token: [u8; 16],
 }
 
-/// Shows nothing of the token, which is a secret.
-impl fmt::Debug for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Address").field("path", &self.path).finish_non_exhaustive()
-    }
-}
+// Shows nothing of the token, which is a secret.
+sparkawait_core::opaque_debug!(Address, path: path);
 
 /// What a channel is opened for.
 #[derive(Clone, Debug, PartialEq, Eq)]

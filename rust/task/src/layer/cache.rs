@@ -23,7 +23,6 @@ mod row_format;
 mod store;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::mem::take;
 use std::sync::Arc;
 
@@ -255,8 +254,4 @@ fn take_over(store: &CacheStore, waiters: Vec<Waiter>) {
     }
 }
 
-impl fmt::Debug for CachedFunction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CachedFunction").field("caller", &self.caller).finish_non_exhaustive()
-    }
-}
+sparkawait_core::opaque_debug!(CachedFunction, caller: caller);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A task with a cache, as the other tasks with that cache know it.
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -97,8 +96,4 @@ impl Caller {
     }
 }
 
-impl fmt::Debug for Caller {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Caller").field("id", &self.id).finish_non_exhaustive()
-    }
-}
+sparkawait_core::opaque_debug!(Caller, id: id);

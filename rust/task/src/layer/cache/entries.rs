@@ -5,7 +5,6 @@
 //! back into columns for a whole burst at once.
 
 use std::cell::Cell;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -173,11 +172,7 @@ fn nanos(bound: Option<Duration>) -> u64 {
     bound.map_or(u64::MAX, |it| (ProcessingTime::ZERO + it).as_nanos())
 }
 
-impl fmt::Debug for Entries {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Entries").field("keys", &self.cache.len()).finish_non_exhaustive()
-    }
-}
+sparkawait_core::opaque_debug!(Entries, keys: cache.len());
 
 #[cfg(test)]
 mod tests {

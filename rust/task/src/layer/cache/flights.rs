@@ -5,7 +5,6 @@
 //! stands beside the first. An attempt leads at most one flight, or waits for at most one.
 
 use std::collections::{HashMap, HashSet};
-use std::fmt;
 use std::sync::Arc;
 
 use sparkawait_arrow::InputBatch;
@@ -166,8 +165,4 @@ impl Flights {
     }
 }
 
-impl fmt::Debug for Flights {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Flights").field("count", &self.leaders.len()).finish_non_exhaustive()
-    }
-}
+sparkawait_core::opaque_debug!(Flights, count: leaders.len());

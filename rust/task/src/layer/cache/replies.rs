@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the function of a task brings: to the cache, and to the calls that waited.
 
-use std::fmt;
 use std::sync::{Arc, Weak};
 
 use arrow::row::RowConverter;
@@ -131,8 +130,4 @@ impl CacheReplies {
     }
 }
 
-impl fmt::Debug for CacheReplies {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CacheReplies").field("caller", &self.caller).finish_non_exhaustive()
-    }
-}
+sparkawait_core::opaque_debug!(CacheReplies, caller: caller);

@@ -2,7 +2,6 @@
 //! The caches of a process.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sparkawait_core::ProcessingTime;
@@ -77,11 +76,7 @@ impl Default for Caches {
     }
 }
 
-impl fmt::Debug for Caches {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Caches").finish_non_exhaustive()
-    }
-}
+sparkawait_core::opaque_debug!(Caches);
 
 impl CacheStore {
     fn new(config: CacheConfig, clock: &CacheClock) -> Self {
@@ -102,8 +97,4 @@ impl CacheStore {
     }
 }
 
-impl fmt::Debug for CacheStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CacheStore").field("state", &self.state).finish_non_exhaustive()
-    }
-}
+sparkawait_core::opaque_debug!(CacheStore, state: state);

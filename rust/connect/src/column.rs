@@ -25,7 +25,7 @@ use crate::zone::Zone;
 
 pub(crate) use bytes::{Bytes, Full, push_end};
 
-use bytes::{last, offsets_of, repeat_last};
+use bytes::{last, no_offsets, offsets_of, repeat_last};
 
 /// What does not fit is an error: values are checked before they come here.
 const CAST: CastOptions<'static> =
@@ -126,8 +126,20 @@ pub(crate) struct Unit {
 impl Column {
     /// Makes an empty column with room for `rows` values; says which type cannot be read.
     pub(crate) fn new(data_type: &DataType, rows: usize) -> Result<Self, String> {
-        let values = Values::new(data_type, rows)?;
-        Ok(Self { data_type: data_type.clone(), nulls: NullBufferBuilder::new(rows), values })
+        Ok(Self::of(data_type, Values::new(data_type, rows)?, rows))
+    }
+
+    /// Makes an empty column of maps to such values, whose keys may be bytes, too.
+    pub(crate) fn of_maps(
+        data_type: &DataType,
+        value: &Field,
+        rows: usize,
+    ) -> Result<Self, String> {
+        Ok(Self::of(data_type, Values::map(value, rows)?, rows))
+    }
+
+    fn of(data_type: &DataType, values: Values, rows: usize) -> Self {
+        Self { data_type: data_type.clone(), nulls: NullBufferBuilder::new(rows), values }
     }
 
     pub(crate) fn data_type(&self) -> &DataType {
@@ -209,11 +221,8 @@ impl Column {
             return None;
         }
         let nulls = self.nulls.finish();
-        let mut sound = Self {
-            data_type: self.data_type.clone(),
-            nulls: NullBufferBuilder::new(values.len()),
-            values: Values::Text(Bytes::new(values.len())),
-        };
+        let none = Values::Text(Bytes::new(values.len()));
+        let mut sound = Self::of(&self.data_type, none, values.len());
         let mut broken = Vec::new();
         for row in 0..values.len() {
             let value = values.get(row);
@@ -286,30 +295,27 @@ impl Values {
     }
 
     fn nested(data_type: &DataType, rows: usize) -> Result<Self, String> {
-        let offsets = || {
-            let mut offsets = Vec::with_capacity(rows + 1);
-            offsets.push(0);
-            offsets
-        };
         Ok(match data_type {
             DataType::List(element) | DataType::LargeList(element) => {
-                Self::List { offsets: offsets(), element: Box::new(Member::new(element, rows)?) }
+                let element = Box::new(Member::new(element, rows)?);
+                Self::List { offsets: no_offsets(rows), element }
             }
             DataType::Struct(fields) => Self::Struct {
                 fields: fields.iter().map(|it| Member::new(it, rows)).collect::<Result<_, _>>()?,
             },
             DataType::Map(entries, _) => match entries.data_type() {
                 DataType::Struct(entry) if entry.len() == 2 && entry[0].data_type().is_string() => {
-                    Self::Map {
-                        offsets: offsets(),
-                        keys: Bytes::new(rows),
-                        value: Box::new(Member::new(&entry[1], rows)?),
-                    }
+                    Self::map(&entry[1], rows)?
                 }
                 _ => return Err(format!("`{data_type}`, whose keys are not text")),
             },
             other => return Err(format!("`{other}`")),
         })
+    }
+
+    fn map(value: &Field, rows: usize) -> Result<Self, String> {
+        let value = Box::new(Member::new(value, rows)?);
+        Ok(Self::Map { offsets: no_offsets(rows), keys: Bytes::new(rows), value })
     }
 
     /// Returns the values in the type that is nearest to how they are kept.
@@ -382,7 +388,11 @@ fn finish_map(
     let DataType::Map(entries, is_sorted) = data_type else { return Err(misfit()) };
     let DataType::Struct(fields) = entries.data_type() else { return Err(misfit()) };
     let (key_offsets, bytes) = keys.finish();
-    let keys: ArrayRef = Arc::new(StringArray::try_new(key_offsets, bytes, None)?);
+    let keys: ArrayRef = if fields[0].data_type().is_string() {
+        Arc::new(StringArray::try_new(key_offsets, bytes, None)?)
+    } else {
+        Arc::new(BinaryArray::try_new(key_offsets, bytes, None)?)
+    };
     let keys = cast_with_options(&keys, fields[0].data_type(), &CAST)?;
     let pairs = StructArray::try_new(Fields::clone(fields), vec![keys, value.finish()?], None)?;
     let (entries, offsets) = (Arc::clone(entries), offsets_of(offsets));

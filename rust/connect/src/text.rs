@@ -11,7 +11,7 @@ pub(crate) mod times;
 use std::str::from_utf8;
 
 use arrow::array::ArrayRef;
-use arrow::datatypes::{Field, FieldRef};
+use arrow::datatypes::{DataType, Field, FieldRef};
 use sparkawait_arrow::simple_string::simple_string;
 use sparkawait_task::error::TaskError;
 
@@ -42,8 +42,17 @@ pub struct ParsedColumn {
 impl TextColumn {
     /// Makes an empty column of the type of `field`, with room for `rows` rows.
     pub fn new(field: &FieldRef, rows: usize) -> Self {
-        let column = Column::new(field.data_type(), rows);
+        Self::of(field, Column::new(field.data_type(), rows))
+    }
+
+    /// Makes a column of one that is empty, or of why that cannot be read.
+    pub(crate) fn of(field: &FieldRef, column: Result<Column, String>) -> Self {
         Self { field: FieldRef::clone(field), column, bad: Vec::new() }
+    }
+
+    /// Returns what the column is.
+    pub(crate) fn field(&self) -> &Field {
+        &self.field
     }
 
     /// Appends a value as the service wrote it.
@@ -63,7 +72,9 @@ impl TextColumn {
     /// Appends a value that must be read. Apart, so that the loop over texts has the registers.
     #[inline(never)]
     fn push_parsed(&mut self, value: &[u8]) {
-        self.push_with(|field, column| push(column, value).map_err(|what| misfit(field, &what)));
+        self.push_with(|field, column| {
+            push(column, value).map_err(|what| misfit(field.name(), field.data_type(), &what))
+        });
     }
 
     /// Appends the value that `append` appends, or a null if it says what is wrong; it may have appended
@@ -98,7 +109,7 @@ impl TextColumn {
         if let Ok(column) = &mut self.column
             && let Some(without) = column.without_broken_texts()
         {
-            let message = misfit(&self.field, NOT_UTF8);
+            let message = misfit(self.field.name(), self.field.data_type(), NOT_UTF8);
             self.bad.extend(without.into_iter().map(|row| (row, message.clone())));
             self.bad.sort_by_key(|(row, _)| *row);
         }
@@ -110,12 +121,15 @@ impl TextColumn {
     }
 }
 
+/// What is wrong with a value for which there is no place.
+pub(crate) const TOO_LONG: &str = "the rows that were answered together have more than 2 GiB of it";
+
 /// What is wrong with a text that is not one.
 const NOT_UTF8: &str = "its bytes are not UTF-8";
 
-/// Says what is wrong with a value of a column.
-pub(crate) fn misfit(field: &Field, what: &str) -> String {
-    format!("`{}` should be `{}`, but {what}", field.name(), simple_string(field.data_type()))
+/// Says what is wrong with a value of the column `name`.
+pub(crate) fn misfit(name: &str, data_type: &DataType, what: &str) -> String {
+    format!("`{name}` should be `{}`, but {what}", simple_string(data_type))
 }
 
 /// Appends a value; says what is wrong, having appended parts of it perhaps.
@@ -129,13 +143,13 @@ pub(crate) fn push(column: &mut Column, value: &[u8]) -> Result<(), String> {
         return Ok(());
     }
     if let Values::Binary(values) = &mut column.values {
-        values.push(value).map_err(too_long)?;
+        values.push(value).map_err(|Full| TOO_LONG)?;
         column.advance();
         return Ok(());
     }
     let text = from_utf8(value).map_err(|_| NOT_UTF8)?;
     let pushed = match &mut column.values {
-        Values::Text(values) => Some(values.push(value).map_err(too_long)?),
+        Values::Text(values) => Some(values.push(value).map_err(|Full| TOO_LONG)?),
         // It was not read above.
         Values::Integer { .. } => None,
         Values::Unsigned(values) => number::trim(text).parse().ok().map(|value| values.push(value)),
@@ -153,10 +167,6 @@ pub(crate) fn push(column: &mut Column, value: &[u8]) -> Result<(), String> {
     pushed.ok_or_else(|| "the text does not parse as one".to_owned())?;
     column.advance();
     Ok(())
-}
-
-fn too_long(_: Full) -> String {
-    "the rows that were answered together have more than 2 GiB of it".to_owned()
 }
 
 #[cfg(test)]

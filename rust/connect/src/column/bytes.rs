@@ -16,9 +16,7 @@ pub(crate) struct Full;
 
 impl Bytes {
     pub(super) fn new(rows: usize) -> Self {
-        let mut offsets = Vec::with_capacity(rows + 1);
-        offsets.push(0);
-        Self { offsets, bytes: Vec::with_capacity(rows * 16) }
+        Self { offsets: no_offsets(rows), bytes: Vec::with_capacity(rows * 16) }
     }
 
     /// Appends a value.
@@ -70,6 +68,13 @@ impl Bytes {
     pub(super) fn finish(self) -> (OffsetBuffer<i32>, Buffer) {
         (offsets_of(self.offsets), Buffer::from_vec(self.bytes))
     }
+}
+
+/// Returns the offsets of nothing, with room for those of `rows` values.
+pub(super) fn no_offsets(rows: usize) -> Vec<i32> {
+    let mut offsets = Vec::with_capacity(rows + 1);
+    offsets.push(0);
+    offsets
 }
 
 /// Appends the end of a list that holds what was appended to its elements.

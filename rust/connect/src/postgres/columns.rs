@@ -4,7 +4,7 @@
 use std::error::Error as StdError;
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::{DataType, Field, SchemaRef};
+use arrow::datatypes::{Field, SchemaRef};
 use sparkawait_task::error::{CallFailure, TaskError};
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, Type};
@@ -83,42 +83,37 @@ impl Rows {
 }
 
 /// Appends a value.
-fn push(column: &mut TextColumn, form: Form, bytes: &[u8]) {
-    match form {
-        Form { wire: Wire::Text | Wire::Bytea | Wire::ByText, is_list: false } => {
-            column.push(bytes)
-        }
-        Form { wire, is_list: false } => column.push_with(|field, column| {
-            push_value(column, wire, bytes).map_err(|what| misfit(field, &what))
-        }),
-        Form { wire, is_list: true } => {
-            column.push_with(|field, column| push_list(field, column, wire, bytes));
-        }
+fn push(column: &mut TextColumn, Form { wire, is_list }: Form, bytes: &[u8]) {
+    if is_list {
+        column.push_with(|field, column| push_list(field, column, wire, bytes));
+    } else if matches!(wire, Wire::Text | Wire::Bytea | Wire::ByText) {
+        column.push(bytes);
+    } else {
+        column.push_with(|field, column| {
+            let pushed = push_value(column, wire, bytes);
+            pushed.map_err(|what| misfit(field.name(), field.data_type(), &what))
+        });
     }
 }
 
 /// Appends an array, if it has one dimension, as a list.
 fn push_list(field: &Field, column: &mut Column, wire: Wire, bytes: &[u8]) -> Result<(), String> {
-    let unfit = || misfit(field, UNFIT);
-    let (Values::List { offsets, element }, DataType::List(of)) =
-        (&mut column.values, field.data_type())
-    else {
-        return Err(unfit());
-    };
+    let unfit = || misfit(field.name(), field.data_type(), UNFIT);
+    let Values::List { offsets, element } = &mut column.values else { return Err(unfit()) };
     // Of whatever type the elements are: they are not read there.
     let elements = Vec::<Option<Raw<'_>>>::from_sql(&Type::BYTEA_ARRAY, bytes);
     for value in elements.map_err(|_| unfit())? {
-        let pushed = match value {
-            Some(Raw(bytes)) => push_value(&mut element.column, wire, bytes),
-            None => Ok(element.column.push_null()),
-        };
-        let pushed = pushed.map_err(|what| misfit(of, &what)).and_then(|()| {
-            if element.is_required && element.column.ends_with_null() {
-                return Err("it is declared as not null, and PostgreSQL has none".to_owned());
-            }
-            Ok(())
-        });
-        pushed.map_err(|what| format!("an element of `{}`: {what}", field.name()))?;
+        let of_element = |what: &str| format!("an element of `{}`: {what}", field.name());
+        if let Some(Raw(bytes)) = value {
+            push_value(&mut element.column, wire, bytes).map_err(|what| {
+                of_element(&misfit(&element.name, element.column.data_type(), &what))
+            })?;
+        } else {
+            element.column.push_null();
+        }
+        if element.is_required && element.column.ends_with_null() {
+            return Err(of_element("it is declared as not null, and PostgreSQL has none"));
+        }
     }
     push_end(offsets, element.column.len()).map_err(|_| unfit())?;
     column.advance();

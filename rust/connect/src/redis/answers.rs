@@ -20,15 +20,14 @@ use crate::text::TextColumn;
 use super::failure::{self, misfit};
 use super::job::Awaiting;
 use super::join::PartAnswers;
-use super::map::MapColumn;
+use super::map::{map_column, push_map};
 use super::redirects::Redirects;
 use super::resp::{Array, Reply};
-use super::spec::{Shape, Spec, map_column};
+use super::spec::{Shape, Spec};
 
 /// What collects the replies.
 enum Collected {
-    Columns { columns: Vec<TextColumn>, is_rows: bool },
-    Map(Box<MapColumn>),
+    Columns(Vec<TextColumn>),
     Parts(PartAnswers),
     Documents { reader: JsonRows, bytes: Vec<u8>, found: Vec<(AttemptId, Option<Range<usize>>)> },
 }
@@ -160,20 +159,15 @@ impl Awaiting for Answers {
             self.reply.failed(attempt, failure);
         } else {
             match &mut self.collected {
-                Collected::Columns { columns, is_rows } => {
-                    let taken = if *is_rows {
-                        take_rows(&mut self.reply, columns, attempt, reply)
-                    } else {
-                        take_row(&mut self.reply, columns, attempt, reply)
+                Collected::Columns(columns) => {
+                    let taken = match self.spec.shape {
+                        Shape::Rows => take_rows(&mut self.reply, columns, attempt, reply),
+                        Shape::Map => take_map(&mut self.reply, columns, attempt, reply),
+                        _ => take_row(&mut self.reply, columns, attempt, reply),
                     };
                     if let Err(what) = taken {
                         let failure = misfit(what, self.spec.schema.fields().len());
                         self.reply.failed(attempt, failure);
-                    }
-                }
-                Collected::Map(column) => {
-                    if let Err(what) = take_map(&mut self.reply, column, attempt, reply) {
-                        self.reply.failed(attempt, misfit(what, 1));
                     }
                 }
                 Collected::Parts(_) => {}
@@ -257,11 +251,11 @@ impl Collected {
         let columns =
             || schema.fields().iter().map(|field| TextColumn::new(field, calls)).collect();
         Ok(match &spec.shape {
-            Shape::Row => Self::Columns { columns: columns(), is_rows: false },
-            Shape::Rows => Self::Columns { columns: columns(), is_rows: true },
-            Shape::Map => Self::Map(Box::new(
-                map_column(schema, calls).map_err(|error| TaskError::Internal(error.message))?,
-            )),
+            Shape::Row | Shape::Rows => Self::Columns(columns()),
+            Shape::Map => {
+                let column = map_column(schema, calls);
+                Self::Columns(vec![column.map_err(|error| TaskError::Internal(error.message))?])
+            }
             Shape::Document { rows, paths } => Self::Documents {
                 reader: JsonRows::new(spec.found_schema(), rows.as_deref(), paths)
                     .map_err(|error| TaskError::Internal(error.message))?
@@ -275,12 +269,8 @@ impl Collected {
     /// Replies to the calls whose replies were collected.
     fn reply(self, reply: LookupReply, spec: &Spec) -> Result<(), TaskError> {
         let group = match self {
-            Self::Columns { columns, .. } => {
+            Self::Columns(columns) => {
                 let columns = columns.into_iter().map(TextColumn::finish).collect();
-                spec.reply(reply, columns)?
-            }
-            Self::Map(column) => {
-                let columns = column.finish().map(|column| vec![column]);
                 spec.reply(reply, columns)?
             }
             Self::Parts(parts) => return parts.finish(),
@@ -354,21 +344,17 @@ fn take_rows(
 /// Takes a reply as at most one map.
 fn take_map(
     reply: &mut LookupReply,
-    column: &mut MapColumn,
+    columns: &mut [TextColumn],
     attempt: AttemptId,
     answer: Reply<'_>,
 ) -> Result<(), &'static str> {
-    match answer {
-        Reply::Array(elements) if elements.len() > 0 => {
-            column.push(elements)?;
+    match (answer, &mut *columns) {
+        (Reply::Array(elements), [column]) if elements.len() > 0 => {
+            push_map(column, elements)?;
             reply.found(attempt, 1);
         }
-        Reply::Text(_) => return Err("one value"),
-        _ => {
-            if reply.missed(attempt) {
-                column.push_null();
-            }
-        }
+        (Reply::Text(_), _) => return Err("one value"),
+        _ => miss(reply, columns, attempt),
     }
     Ok(())
 }

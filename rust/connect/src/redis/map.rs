@@ -2,148 +2,111 @@
 //! A column of maps out of arrays of names and values, as `HGETALL` answers them.
 
 use std::str::from_utf8;
-use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, MapArray, NullBufferBuilder, StructArray};
-use arrow::buffer::OffsetBuffer;
-use arrow::datatypes::{DataType, FieldRef};
-use sparkawait_task::error::{StartError, TaskError};
+use arrow::datatypes::{DataType, Field, SchemaRef};
+use sparkawait_task::error::StartError;
 
-use crate::text::{ParsedColumn, TextColumn};
+use crate::column::{Column, Values, push_end};
+use crate::text::{self, TOO_LONG, TextColumn, misfit};
 
-use super::resp::{Array as Elements, Reply};
+use super::resp::{Array, Reply};
 
-/// Entries that a map is expected to have; more only costs a reallocation.
-const EXPECTED_ENTRIES: usize = 8;
-
-/// Collects maps: their names as they are, their values parsed by the schema.
-pub(super) struct MapColumn {
-    /// The entries' own field, as the schema has it.
-    entries: FieldRef,
-    is_sorted: bool,
-    /// Whether names must be UTF-8.
-    has_text_names: bool,
-    names: TextColumn,
-    values: TextColumn,
-    /// Number of entries of each map.
-    lengths: Vec<usize>,
-    nulls: NullBufferBuilder,
+/// Makes the only column of the results, with room for `rows` maps: their names are taken as they are, and
+/// their values parsed by the schema.
+///
+/// # Errors
+///
+/// There are others, or the type is not a map from text or bytes to something that may be null.
+pub(super) fn map_column(results: &SchemaRef, rows: usize) -> Result<TextColumn, StartError> {
+    let [field] = results.fields().as_ref() else {
+        return Err(StartError::option(format!(
+            "`schema` must have one column to take all fields of a hash, got {}",
+            results.fields().len()
+        )));
+    };
+    let is_name = |of: &DataType| of.is_string() || of.is_binary();
+    match names_and_values(field) {
+        Some((name, value)) if is_name(name.data_type()) && value.is_nullable() => {
+            Ok(TextColumn::of(field, Column::of_maps(field.data_type(), value, rows)))
+        }
+        _ => Err(StartError::option(format!(
+            "`schema`: column `{}` must be a map from string or binary to nullable values to \
+             take all fields of a hash, got `{}`",
+            field.name(),
+            field.data_type()
+        ))),
+    }
 }
 
-impl MapColumn {
-    /// Makes an empty column of the type of `field`, with room for `rows` maps.
-    ///
-    /// # Errors
-    ///
-    /// The type is not a map from text or bytes to something that may be null.
-    pub(super) fn new(field: &FieldRef, rows: usize) -> Result<Self, StartError> {
-        let refuse = || {
-            StartError::option(format!(
-                "`schema`: column `{}` must be a map from string or binary to nullable values to \
-                 take all fields of a hash, got `{}`",
-                field.name(),
-                field.data_type()
-            ))
-        };
-        let DataType::Map(entries, is_sorted) = field.data_type() else { return Err(refuse()) };
-        let DataType::Struct(fields) = entries.data_type() else { return Err(refuse()) };
-        let [name, value] = fields.as_ref() else { return Err(refuse()) };
-        let has_text_names = name.data_type().is_string();
-        if !(has_text_names || name.data_type().is_binary()) || !value.is_nullable() {
-            return Err(refuse());
-        }
-        Ok(Self {
-            entries: FieldRef::clone(entries),
-            is_sorted: *is_sorted,
-            has_text_names,
-            names: TextColumn::new(name, rows * EXPECTED_ENTRIES),
-            values: TextColumn::new(value, rows * EXPECTED_ENTRIES),
-            lengths: Vec::with_capacity(rows),
-            nulls: NullBufferBuilder::new(rows),
-        })
-    }
+fn names_and_values(field: &Field) -> Option<(&Field, &Field)> {
+    let DataType::Map(entries, _) = field.data_type() else { return None };
+    let DataType::Struct(entry) = entries.data_type() else { return None };
+    let [name, value] = entry.as_ref() else { return None };
+    Some((name, value))
+}
 
-    /// Appends a map; if its elements are not valid, says why and appends nothing.
-    pub(super) fn push(&mut self, elements: Elements<'_>) -> Result<(), &'static str> {
-        if !elements.len().is_multiple_of(2) {
-            return Err("an array of names without values");
-        }
-        for (index, element) in elements.elements().enumerate() {
-            match element {
-                Reply::Text(name) if index % 2 == 0 => {
-                    if self.has_text_names && from_utf8(name).is_err() {
-                        return Err("a name that is not UTF-8");
-                    }
+/// Appends a map; if its elements are not valid, says why and appends nothing.
+pub(super) fn push_map(column: &mut TextColumn, elements: Array<'_>) -> Result<(), &'static str> {
+    if !elements.len().is_multiple_of(2) {
+        return Err("an array of names without values");
+    }
+    let names = names_and_values(column.field());
+    let has_text_names = names.is_some_and(|(name, _)| name.data_type().is_string());
+    for (index, element) in elements.elements().enumerate() {
+        match element {
+            Reply::Text(name) if index % 2 == 0 => {
+                if has_text_names && from_utf8(name).is_err() {
+                    return Err("a name that is not UTF-8");
                 }
-                Reply::Text(_) => {}
-                Reply::Nil if index % 2 == 1 => {}
-                _ => return Err("an array of something else than names and values"),
             }
+            Reply::Text(_) => {}
+            Reply::Nil if index % 2 == 1 => {}
+            _ => return Err("an array of something else than names and values"),
         }
-        for (index, element) in elements.elements().enumerate() {
-            let column = if index % 2 == 0 { &mut self.names } else { &mut self.values };
-            match element {
-                Reply::Text(text) => column.push(text),
-                _ => column.push_null(),
+    }
+    column.push_with(|field, column| push(field, column, elements));
+    Ok(())
+}
+
+fn push(field: &Field, column: &mut Column, elements: Array<'_>) -> Result<(), String> {
+    let Values::Map { offsets, keys, value } = &mut column.values else { return Ok(()) };
+    let too_long = |_| misfit(field.name(), field.data_type(), TOO_LONG);
+    for (index, element) in elements.elements().enumerate() {
+        match element {
+            Reply::Text(name) if index % 2 == 0 => keys.push(name).map_err(too_long)?,
+            Reply::Text(text) => {
+                text::push(&mut value.column, text)
+                    .map_err(|what| misfit(&value.name, value.column.data_type(), &what))?;
             }
+            _ => value.column.push_null(),
         }
-        self.lengths.push(elements.len() / 2);
-        self.nulls.append_non_null();
-        Ok(())
     }
-
-    /// Appends a null.
-    pub(super) fn push_null(&mut self) {
-        self.lengths.push(0);
-        self.nulls.append_null();
-    }
-
-    /// Parses all values; a map with one that does not parse is bad.
-    ///
-    /// # Errors
-    ///
-    /// [`TaskError::Internal`] if the parts do not fit the type.
-    pub(super) fn finish(mut self) -> Result<ParsedColumn, TaskError> {
-        let misfit = |error| TaskError::Internal(format!("maps do not fit the schema: {error}"));
-        let (names, values) = (self.names.finish()?, self.values.finish()?);
-        let offsets = OffsetBuffer::<i32>::from_lengths(self.lengths);
-        let row_of = |entry: usize| {
-            offsets.partition_point(|offset| usize::try_from(*offset).is_ok_and(|it| it <= entry))
-        };
-        let mut bad: Vec<(usize, String)> =
-            values.bad.into_iter().map(|(entry, message)| (row_of(entry) - 1, message)).collect();
-        bad.dedup_by_key(|(row, _)| *row);
-        let DataType::Struct(fields) = self.entries.data_type() else {
-            return Err(TaskError::Internal("a map whose entries are not a struct".to_owned()));
-        };
-        let entries = StructArray::try_new(fields.clone(), vec![names.array, values.array], None);
-        let entries = entries.map_err(misfit)?;
-        let (field, nulls) = (self.entries, self.nulls.finish());
-        let array = MapArray::try_new(field, offsets, entries, nulls, self.is_sorted);
-        let array: ArrayRef = Arc::new(array.map_err(misfit)?);
-        debug_assert!(bad.last().is_none_or(|(row, _)| *row < array.len()));
-        Ok(ParsedColumn { array, bad })
-    }
+    push_end(offsets, value.column.len()).map_err(too_long)?;
+    column.advance();
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::AsArray;
-    use arrow::datatypes::{Field, Int64Type};
+    use std::sync::Arc;
+
+    use arrow::array::{Array as _, AsArray};
+    use arrow::datatypes::{Int64Type, Schema};
 
     use super::super::resp::parse;
     use super::*;
 
-    fn column(value: DataType) -> Result<MapColumn, StartError> {
+    fn column(value: DataType) -> Result<TextColumn, StartError> {
         let entries =
             vec![Field::new("key", DataType::Utf8, false), Field::new("value", value, true)];
         let entries = Field::new("entries", DataType::Struct(entries.into()), false);
-        MapColumn::new(&Arc::new(Field::new("m", DataType::Map(Arc::new(entries), false), true)), 4)
+        let map = Field::new("m", DataType::Map(Arc::new(entries), false), true);
+        map_column(&Arc::new(Schema::new(vec![map])), 4)
     }
 
-    fn push(column: &mut MapColumn, bytes: &[u8]) -> Result<(), &'static str> {
+    fn push(column: &mut TextColumn, bytes: &[u8]) -> Result<(), &'static str> {
         let Some((Reply::Array(elements), _)) = parse(bytes).unwrap() else { panic!() };
-        column.push(elements)
+        push_map(column, elements)
     }
 
     #[test]
@@ -191,8 +154,8 @@ mod tests {
 
     #[test]
     fn a_column_of_another_type_is_refused() {
-        let field = Arc::new(Field::new("m", DataType::Utf8, true));
-        let error = MapColumn::new(&field, 1).err().unwrap();
+        let schema = Schema::new(vec![Field::new("m", DataType::Utf8, true)]);
+        let error = map_column(&Arc::new(schema), 1).unwrap_err();
         assert!(error.message.contains("column `m` must be a map"), "{}", error.message);
     }
 }

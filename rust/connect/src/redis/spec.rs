@@ -14,7 +14,7 @@ use crate::lookup::{LookupReply, Misses};
 use crate::text::ParsedColumn;
 
 use super::cancelled::Cancelled;
-use super::map::MapColumn;
+use super::map::map_column;
 
 /// What a reply becomes.
 #[derive(Clone, Debug, Deserialize)]
@@ -48,16 +48,6 @@ impl Shape {
             Self::Row | Self::Rows => check_columns(results.fields(), "text")?,
         }
         Ok(self.clone())
-    }
-}
-
-pub(super) fn map_column(results: &SchemaRef, rows: usize) -> Result<MapColumn, StartError> {
-    match results.fields().as_ref() {
-        [field] => MapColumn::new(field, rows),
-        fields => Err(StartError::option(format!(
-            "`schema` must have one column to take all fields of a hash, got {}",
-            fields.len()
-        ))),
     }
 }
 

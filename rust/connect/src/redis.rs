@@ -12,9 +12,9 @@
 //! | `connect` | opens a connection: TCP, TLS or a socket |
 //! | `login` | what comes first on it: user, database |
 //! | `spec`, `answers`, `map` | columns out of the replies to a burst |
-//! | `split_rows`, `join` | rows that ask for keys of several slots, and their answers |
-//! | `nodes`, `node_channel` | the node of a cluster as the channel of a row |
-//! | `router`, `redirects`, `redirection`, `refresh`, `slots`, `topology` | which node of a cluster a command goes to |
+//! | `join` | the answers of rows that ask for keys of several slots |
+//! | `nodes` | the node of a cluster as the channel of a row |
+//! | `router`, `routes`, `redirects`, `refresh`, `slots`, `topology` | which node of a cluster a command goes to |
 //! | `failure` | what a reply that is an error means for its row |
 //!
 //! A burst is packed on the task thread and answered from the connection's
@@ -31,11 +31,9 @@ mod join;
 mod link;
 mod login;
 mod map;
-mod node_channel;
 mod node_map;
 mod nodes;
 mod pack;
-pub(crate) mod redirection;
 mod redirects;
 mod refresh;
 pub(crate) mod resp;
@@ -45,7 +43,6 @@ pub(crate) mod scanner;
 mod server;
 pub(crate) mod slots;
 mod spec;
-mod split_rows;
 pub(crate) mod topology;
 
 use std::collections::BTreeMap;
@@ -69,7 +66,7 @@ use self::cancelled::Cancelled;
 use self::command::{Command, CommandRows};
 use self::connect::Target;
 use self::nodes::Nodes;
-use self::pack::Pack;
+use self::pack::{Pack, send_split};
 use self::router::Router;
 use self::routes::Route;
 use self::server::Server;
@@ -196,7 +193,7 @@ impl Redis {
             return Ok(());
         }
         let nulls = match self.command.split() {
-            Some(name) => split_rows::send(&self.router, &self.spec, name, rows, calls)?,
+            Some(name) => send_split(&self.router, &self.spec, name, rows, calls)?,
             None => calls.iter().map(|call| call.attempt).collect(),
         };
         if !nulls.is_empty() {

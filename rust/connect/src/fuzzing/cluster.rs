@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What nodes of a Redis cluster say of each other, and the slots of keys.
 
-use crate::redis::redirection::{Redirection, host_and_port};
 use crate::redis::resp::{Reply, parse};
 use crate::redis::slots::{SLOTS, is_of_one_slot, slot_of, slot_of_command};
-use crate::redis::topology::shards;
+use crate::redis::topology::{Redirection, host_and_port, shards};
 
 /// What is believed of an answer is what it says, and commands go to the slots of their keys.
 pub fn cluster(data: &[u8]) {

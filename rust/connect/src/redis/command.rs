@@ -122,16 +122,9 @@ impl CommandRows<'_> {
         let start = out.len();
         let mut value = self.value.borrow_mut();
         for piece in &self.batches[call.batch as usize] {
-            match piece {
-                Piece::Bytes(bytes) => out.extend_from_slice(bytes),
-                Piece::Argument(rows) => {
-                    value.clear();
-                    if !rows.write(call.row as usize, Escape::None, &mut value) {
-                        out.truncate(start);
-                        return false;
-                    }
-                    write_argument(&value, out);
-                }
+            if !piece.write(call.row as usize, &mut value, out) {
+                out.truncate(start);
+                return false;
             }
         }
         true
@@ -143,19 +136,30 @@ impl CommandRows<'_> {
         let mut keys = Vec::new();
         for (column, piece) in self.batches[call.batch as usize].iter().skip(1).enumerate() {
             let start = out.len();
-            match piece {
-                Piece::Bytes(bytes) => out.extend_from_slice(bytes),
-                Piece::Argument(rows) => {
-                    value.clear();
-                    if !rows.write(call.row as usize, Escape::None, &mut value) {
-                        continue;
-                    }
-                    write_argument(&value, out);
-                }
+            if piece.write(call.row as usize, &mut value, out) {
+                keys.push((column, start..out.len()));
             }
-            keys.push((column, start..out.len()));
         }
         keys
+    }
+}
+
+impl Piece<TemplateRows<'_>> {
+    /// Appends the part of a row, whose `value` is written before its length is known; returns false if
+    /// it is null.
+    #[inline]
+    fn write(&self, row: usize, value: &mut Vec<u8>, out: &mut Vec<u8>) -> bool {
+        match self {
+            Self::Bytes(bytes) => out.extend_from_slice(bytes),
+            Self::Argument(rows) => {
+                value.clear();
+                if !rows.write(row, Escape::None, value) {
+                    return false;
+                }
+                write_argument(value, out);
+            }
+        }
+        true
     }
 }
 

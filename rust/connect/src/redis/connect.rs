@@ -225,7 +225,7 @@ impl Target {
         };
         let endpoint = Endpoint::Tcp(host, port);
         let mut stream = self.open(&endpoint, &self.login.greeting(index)).await?;
-        let (name, question, mut is_primary) = (endpoint.to_string(), login::role(), true);
+        let (name, question, mut is_primary) = (endpoint.to_string(), Packed::of(&["ROLE"]), true);
         let asking = exchange(&mut stream, &question, |reply| {
             is_primary = login::is_primary(reply);
         });
@@ -296,20 +296,15 @@ impl Target {
         name: &str,
         connecting: impl Future<Output = Result<T, Broken>>,
     ) -> Result<T, Failure> {
-        let connected = timeout(self.connect_timeout, connecting).await;
-        connected.unwrap_or(Err(Broken::TimedOut)).map_err(|broken| match broken {
-            Broken::TimedOut => {
-                let reason = format!("it was not ready within {:?}", self.connect_timeout);
-                failure::of_no_connection(name, &reason)
-            }
-            broken => broken.failure(name),
-        })
+        let limit = self.connect_timeout;
+        let connected = timeout(limit, connecting).await;
+        connected.unwrap_or(Err(Broken::TimedOut(limit))).map_err(|broken| broken.failure(name))
     }
 }
 
 /// Why a connection is not ready for commands.
 enum Broken {
-    TimedOut,
+    TimedOut(Duration),
     Io(io::Error),
     Tls(io::Error),
     /// The server closed it.
@@ -329,7 +324,9 @@ impl From<io::Error> for Broken {
 impl Broken {
     fn failure(self, address: &str) -> Failure {
         match self {
-            Self::TimedOut => failure::of_no_connection(address, "it does not answer"),
+            Self::TimedOut(limit) => {
+                failure::of_no_connection(address, &format!("it was not ready within {limit:?}"))
+            }
             Self::Io(error) => failure::of_no_connection(address, &error.to_string()),
             // A certificate that is refused stays refused; a connection that breaks may work later.
             Self::Tls(error) => {

@@ -121,11 +121,6 @@ impl Login {
     }
 }
 
-/// Asks a server what it is.
-pub(super) fn role() -> Packed {
-    Packed::of(&["ROLE"])
-}
-
 /// Reads the address of a primary; none where there is none.
 pub(super) fn address(reply: Reply<'_>) -> Option<(String, u16)> {
     let Reply::Array(array) = reply else { return None };

@@ -15,8 +15,8 @@ use sparkawait_task::error::{StartError, TaskError};
 
 use crate::template::{BoundTemplate, Escape, Template};
 
-use super::node_channel::{channel_of, node_of};
 use super::router::Router;
+use super::routes::{channel_of, node_of};
 use super::slots::slot_of;
 
 /// Finds the node that has the key of each row.

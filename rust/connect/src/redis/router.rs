@@ -18,15 +18,16 @@ use sparkawait_task::error::StartError;
 
 use super::connect::Target;
 use super::failure;
-use super::job::Job;
+use super::job::{Awaiting, Job};
 use super::link::Link;
 use super::node_map::{Node, NodeMap, Told, UNKNOWN};
-use super::redirection::{Redirection, host_and_port};
 use super::refresh::Refresh;
+use super::resp::Reply;
 use super::routes::Routes;
 use super::server::{ReadFrom, Server};
 use super::slots::SLOTS;
-use super::topology::{self, Learner, Shard, TopologyAnswer};
+use super::topology::{self, Redirection, Shard, host_and_port};
+use crate::failure::Failure;
 use crate::settings::seconds;
 
 /// How long a replica that was lost is not asked.
@@ -206,8 +207,7 @@ impl Router {
     }
 
     fn ask(&self, node: usize) {
-        let own = Weak::clone(&self.own);
-        let answers = Box::new(TopologyAnswer::new(own, node));
+        let answers = Box::new(TopologyAnswer { router: Weak::clone(&self.own), node });
         self.send(node, Job { bytes: topology::QUESTION.to_vec(), answers });
     }
 
@@ -271,9 +271,7 @@ impl Router {
     fn write(&self, change: impl FnOnce(&mut NodeMap)) {
         change(&mut self.map.write().unwrap_or_else(PoisonError::into_inner));
     }
-}
 
-impl Learner for Router {
     /// Learns from the node `asked` which nodes there are, and forgets the others.
     fn learn(&self, shards: &[Shard], asked: usize) {
         if shards.is_empty() {
@@ -307,6 +305,44 @@ impl Learner for Router {
     fn was_answered(&self) {
         self.questions().was_answered();
         self.answered.notify_all();
+    }
+}
+
+/// Awaits the answer to one question.
+struct TopologyAnswer {
+    /// Who asks.
+    router: Weak<Router>,
+    /// The node that was asked.
+    node: usize,
+}
+
+impl Awaiting for TopologyAnswer {
+    /// Takes the answer; learns nothing from an invalid one.
+    fn take(&mut self, reply: Reply<'_>, _bytes: usize) -> bool {
+        if let Some(router) = self.router.upgrade() {
+            if let Some(shards) = topology::shards(reply) {
+                router.learn(&shards, self.node);
+            } else {
+                // A user may lack permission; redirections tell of the nodes then.
+                tracing::debug!("a node of the Redis cluster did not tell of its nodes");
+            }
+        }
+        true
+    }
+
+    fn finish(self: Box<Self>) {}
+
+    fn fail(self: Box<Self>, _failure: &Failure) {}
+
+    fn abandon(self: Box<Self>, _failure: &Failure) {}
+}
+
+impl Drop for TopologyAnswer {
+    /// Allows the next question, whatever the outcome of this one.
+    fn drop(&mut self) {
+        if let Some(router) = self.router.upgrade() {
+            router.was_answered();
+        }
     }
 }
 

@@ -5,7 +5,6 @@ use std::sync::RwLockReadGuard;
 
 use sparkawait_core::Key;
 
-use super::node_channel::node_of;
 use super::node_map::{NodeMap, UNKNOWN};
 
 /// Where a call goes.
@@ -63,4 +62,14 @@ impl Routes<'_> {
 /// Returns the replica whose turn it is, if there are any.
 fn replica_of(replicas: &[usize], turn: usize) -> Option<usize> {
     replicas.get(turn % replicas.len().max(1)).copied()
+}
+
+/// Returns the channel of a node.
+pub(super) fn channel_of(node: usize) -> Key {
+    Key::new(node as u64 + 1)
+}
+
+/// Returns the node of a channel, or an invalid one if columns say where rows go.
+pub(super) fn node_of(channel: Key) -> Option<usize> {
+    usize::try_from(channel.as_u64()).ok()?.checked_sub(1)
 }

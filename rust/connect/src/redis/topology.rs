@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which nodes a cluster has, and what each of them is for: the answer to `CLUSTER SLOTS`.
+//! Which nodes a cluster has, and what each of them is for: the answer to `CLUSTER SLOTS`, and errors that
+//! say which node has a key.
 
 use std::ops::RangeInclusive;
 use std::str::from_utf8;
-use std::sync::Weak;
 
-use super::job::Awaiting;
 use super::resp::{Array, Reply};
 use super::slots::SLOTS;
-use crate::failure::Failure;
 
 /// Asks a node for all nodes; any version of the server knows it.
 pub(super) const QUESTION: &[u8] = b"*2\r\n$7\r\nCLUSTER\r\n$5\r\nSLOTS\r\n";
@@ -20,59 +18,6 @@ pub(crate) struct Shard {
     /// The primary, and its replicas, as redirections name them: without a host, it is that of who
     /// was asked.
     pub(crate) addresses: Vec<String>,
-}
-
-/// The part that asks which nodes there are.
-pub(super) trait Learner: Send + Sync {
-    /// Learns it from the node `asked`.
-    fn learn(&self, shards: &[Shard], asked: usize);
-
-    /// Notes that the question is not under way any more, whatever its outcome.
-    fn was_answered(&self);
-}
-
-/// Awaits the answer.
-pub(super) struct TopologyAnswer {
-    learner: Weak<dyn Learner>,
-    /// The node that was asked.
-    node: usize,
-}
-
-impl TopologyAnswer {
-    /// Awaits the answer to one question to a node.
-    pub(super) fn new(learner: Weak<dyn Learner>, node: usize) -> Self {
-        Self { learner, node }
-    }
-}
-
-impl Awaiting for TopologyAnswer {
-    /// Takes the answer; learns nothing from an invalid one.
-    fn take(&mut self, reply: Reply<'_>, _bytes: usize) -> bool {
-        if let Some(learner) = self.learner.upgrade() {
-            if let Some(shards) = shards(reply) {
-                learner.learn(&shards, self.node);
-            } else {
-                // A user may lack permission; redirections tell of the nodes then.
-                tracing::debug!("a node of the Redis cluster did not tell of its nodes");
-            }
-        }
-        true
-    }
-
-    fn finish(self: Box<Self>) {}
-
-    fn fail(self: Box<Self>, _failure: &Failure) {}
-
-    fn abandon(self: Box<Self>, _failure: &Failure) {}
-}
-
-impl Drop for TopologyAnswer {
-    /// Allows the next question, whatever the outcome of this one.
-    fn drop(&mut self) {
-        if let Some(learner) = self.learner.upgrade() {
-            learner.was_answered();
-        }
-    }
 }
 
 /// Reads the answer.
@@ -111,6 +56,38 @@ fn text(reply: Reply<'_>) -> Option<&str> {
         Reply::Text(text) => from_utf8(text).ok(),
         _ => None,
     }
+}
+
+/// What `MOVED` and `ASK` say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Redirection<'a> {
+    pub(crate) slot: u16,
+    /// Host and port; without a host, it is that of who was asked.
+    pub(crate) address: &'a str,
+    /// Whether the slot is on its way to the node, which must be told so.
+    pub(crate) is_asking: bool,
+}
+
+impl<'a> Redirection<'a> {
+    /// Reads the words of an error; `None` if they are not a redirection.
+    pub(crate) fn parse(words: &'a [u8]) -> Option<Self> {
+        let mut words = from_utf8(words).ok()?.split(' ');
+        let is_asking = match words.next()? {
+            "MOVED" => false,
+            "ASK" => true,
+            _ => return None,
+        };
+        let slot = words.next()?.parse().ok().filter(|slot| *slot < SLOTS)?;
+        Some(Self { slot, address: words.next()?, is_asking })
+    }
+}
+
+/// Returns host and port of a node that the node at `asked` named `address`.
+pub(crate) fn host_and_port<'a>(address: &'a str, asked: &'a str) -> Option<(&'a str, u16)> {
+    let (host, port) = address.rsplit_once(':')?;
+    // It does not know the name that it was reached by.
+    let host = if host.is_empty() { asked.rsplit_once(':')?.0 } else { host };
+    Some((host, port.parse().ok()?))
 }
 
 #[cfg(test)]

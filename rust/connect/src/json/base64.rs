@@ -1,39 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Bytes out of base64, as Spark's JSON has them.
 
+use base64::Engine;
+use base64::alphabet::STANDARD;
+use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
+
+/// Padded; Java does not look at the bits of the last character that stand for nothing.
+const ENGINE: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
+);
+
 /// Appends the bytes that `text` stands for; returns whether it is base64.
 ///
 /// Groups of four may have white space between them; the last one is padded.
 pub(super) fn decode(text: &str, bytes: &mut Vec<u8>) -> bool {
-    let mut rest = text.trim_ascii_start().as_bytes();
-    bytes.reserve(rest.len() / 4 * 3);
-    while !rest.is_empty() {
-        let Some((group, behind)) = rest.split_first_chunk::<4>() else { return false };
-        rest = behind.trim_ascii_start();
-        let padding = group.iter().rev().take_while(|it| **it == b'=').count();
-        if padding > 2 || (padding > 0 && !rest.is_empty()) {
+    let mut pieces = text.split_ascii_whitespace().peekable();
+    while let Some(piece) = pieces.next() {
+        let goes_on = piece.ends_with('=') && pieces.peek().is_some();
+        if goes_on || ENGINE.decode_vec(piece, bytes).is_err() {
             return false;
         }
-        let mut value = 0_u32;
-        for character in &group[..4 - padding] {
-            let Some(six) = six_bits(*character) else { return false };
-            value = value << 6 | u32::from(six);
-        }
-        let [_, first, second, third] = (value << (6 * padding)).to_be_bytes();
-        bytes.extend_from_slice(&[first, second, third][..3 - padding]);
     }
     true
-}
-
-fn six_bits(character: u8) -> Option<u8> {
-    Some(match character {
-        b'A'..=b'Z' => character - b'A',
-        b'a'..=b'z' => character - b'a' + 26,
-        b'0'..=b'9' => character - b'0' + 52,
-        b'+' => 62,
-        b'/' => 63,
-        _ => return None,
-    })
 }
 
 #[cfg(test)]

@@ -5,15 +5,12 @@ use arrow::array::{
     Array, AsArray, BinaryArray, Int32Array, Int64Array, LargeStringArray, PrimitiveArray,
     StringArray, StringViewArray, new_empty_array,
 };
-use arrow::buffer::NullBuffer;
+use arrow::buffer::{NullBuffer, ScalarBuffer};
 use arrow::datatypes::{
     ArrowPrimitiveType, DataType, Date32Type, Date64Type, Decimal32Type, Decimal64Type,
-    Decimal128Type, Decimal256Type, DurationMicrosecondType, DurationMillisecondType,
-    DurationNanosecondType, DurationSecondType, Float16Type, Float32Type, Float64Type, Int8Type,
-    Int16Type, Int32Type, Int64Type, IntervalUnit, IntervalYearMonthType, Time32MillisecondType,
-    Time32SecondType, Time64MicrosecondType, Time64NanosecondType, TimeUnit,
-    TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType,
-    TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+    Decimal128Type, Decimal256Type, Float16Type, Float32Type, Float64Type, Int8Type, Int16Type,
+    Int32Type, Int64Type, IntervalUnit, IntervalYearMonthType, TimeUnit, UInt8Type, UInt16Type,
+    UInt32Type, UInt64Type,
 };
 use sparkawait_task::error::StartError;
 
@@ -214,7 +211,7 @@ fn number_writer(array: &dyn Array) -> Option<Writer<'_>> {
 #[expect(clippy::type_complexity, reason = "a reader and a zone")]
 pub(crate) fn timestamps(
     array: &dyn Array,
-) -> Result<Option<(Box<dyn Fn(usize) -> Moment + '_>, Option<Zone>)>, StartError> {
+) -> Result<Option<(Box<dyn Fn(usize) -> Moment>, Option<Zone>)>, StartError> {
     let DataType::Timestamp(_, zone) = array.data_type() else { return Ok(None) };
     let zone = zone.as_deref().map(Zone::parse).transpose().map_err(StartError::option)?;
     Ok(moments(array).map(|read| (read, zone)))
@@ -227,34 +224,29 @@ pub(crate) fn local(instant: Moment, zone: &Zone) -> Moment {
 }
 
 /// Returns what reads a column that counts a unit of time.
-fn moments(array: &dyn Array) -> Option<Box<dyn Fn(usize) -> Moment + '_>> {
-    use TimeUnit::{Microsecond, Millisecond, Nanosecond, Second};
-    Some(match array.data_type() {
-        DataType::Timestamp(Second, _) => counts::<TimestampSecondType>(array, 1),
-        DataType::Timestamp(Millisecond, _) => counts::<TimestampMillisecondType>(array, 1000),
-        DataType::Timestamp(Microsecond, _) => counts::<TimestampMicrosecondType>(array, 1_000_000),
-        DataType::Timestamp(Nanosecond, _) => {
-            counts::<TimestampNanosecondType>(array, 1_000_000_000)
-        }
-        DataType::Duration(Second) => counts::<DurationSecondType>(array, 1),
-        DataType::Duration(Millisecond) => counts::<DurationMillisecondType>(array, 1000),
-        DataType::Duration(Microsecond) => counts::<DurationMicrosecondType>(array, 1_000_000),
-        DataType::Duration(Nanosecond) => counts::<DurationNanosecondType>(array, 1_000_000_000),
-        DataType::Time32(Second) => counts::<Time32SecondType>(array, 1),
-        DataType::Time32(Millisecond) => counts::<Time32MillisecondType>(array, 1000),
-        DataType::Time64(Microsecond) => counts::<Time64MicrosecondType>(array, 1_000_000),
-        DataType::Time64(Nanosecond) => counts::<Time64NanosecondType>(array, 1_000_000_000),
-        _ => return None,
-    })
-}
-
-fn counts<T>(array: &dyn Array, per_second: i64) -> Box<dyn Fn(usize) -> Moment + '_>
-where
-    T: ArrowPrimitiveType,
-    T::Native: Into<i64>,
-{
-    let values: &PrimitiveArray<T> = array.as_primitive();
-    Box::new(move |row| Moment::new(values.value(row).into(), per_second))
+fn moments(array: &dyn Array) -> Option<Box<dyn Fn(usize) -> Moment>> {
+    let data_type = array.data_type();
+    let (DataType::Timestamp(unit, _)
+    | DataType::Duration(unit)
+    | DataType::Time32(unit)
+    | DataType::Time64(unit)) = data_type
+    else {
+        return None;
+    };
+    let per_second = match unit {
+        TimeUnit::Second => 1,
+        TimeUnit::Millisecond => 1000,
+        TimeUnit::Microsecond => 1_000_000,
+        TimeUnit::Nanosecond => 1_000_000_000,
+    };
+    let data = array.to_data();
+    let (counts, offset, rows) = (data.buffers()[0].clone(), data.offset(), data.len());
+    if matches!(data_type, DataType::Time32(_)) {
+        let counts = ScalarBuffer::<i32>::new(counts, offset, rows);
+        return Some(Box::new(move |row| Moment::new(counts[row].into(), per_second)));
+    }
+    let counts = ScalarBuffer::<i64>::new(counts, offset, rows);
+    Some(Box::new(move |row| Moment::new(counts[row], per_second)))
 }
 
 fn decimal<T>(array: &dyn Array, scale: i8) -> Writer<'_>

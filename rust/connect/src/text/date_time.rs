@@ -139,11 +139,11 @@ impl<'a> Stamp<'a> {
 
 /// What is left of a text.
 #[derive(Clone, Copy)]
-struct Cursor<'a>(&'a [u8]);
+pub(super) struct Cursor<'a>(pub(super) &'a [u8]);
 
 impl Cursor<'_> {
     /// Takes a sign, if there is one; returns whether it is a minus.
-    fn sign(&mut self) -> bool {
+    pub(super) fn sign(&mut self) -> bool {
         let is_negative = self.take(b'-');
         if !is_negative {
             self.take(b'+');
@@ -151,7 +151,7 @@ impl Cursor<'_> {
         is_negative
     }
 
-    fn take(&mut self, byte: u8) -> bool {
+    pub(super) fn take(&mut self, byte: u8) -> bool {
         match self.0 {
             [first, rest @ ..] if *first == byte => {
                 self.0 = rest;
@@ -162,7 +162,7 @@ impl Cursor<'_> {
     }
 
     /// Takes all digits that follow, if there are so many.
-    fn number(&mut self, least: usize, most: usize) -> Option<i64> {
+    pub(super) fn number(&mut self, least: usize, most: usize) -> Option<i64> {
         let count = self.0.iter().take_while(|it| it.is_ascii_digit()).count();
         if count < least || count > most {
             return None;
@@ -173,7 +173,7 @@ impl Cursor<'_> {
     }
 
     /// Takes the digits behind a point as microseconds; those behind the sixth are left out.
-    fn fraction(&mut self) -> i64 {
+    pub(super) fn fraction(&mut self) -> i64 {
         let count = self.0.iter().take_while(|it| it.is_ascii_digit()).count();
         let (digits, rest) = self.0.split_at(count);
         self.0 = rest;

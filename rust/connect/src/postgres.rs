@@ -42,7 +42,6 @@ mod outputs;
 mod parts;
 pub(crate) mod placeholders;
 mod plan;
-mod planned_query;
 mod plans;
 mod pool;
 mod query;

@@ -28,7 +28,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::dial::Addresses;
 use crate::postgres::dsn::Wanted;
-use crate::postgres::failure::{CONNECTING, Fault};
+use crate::postgres::failure::{CONNECTING, Class, Fault};
 
 /// How long a host that could not be reached is tried behind the others.
 const REST: Duration = Duration::from_secs(30);
@@ -123,7 +123,7 @@ pub(crate) async fn connect(
             match opening.open(&doors[*host]).await {
                 Ok(opened) => return Ok(opened),
                 Err(failure) => {
-                    if failure.is_transient() && !failure.is_of_another_kind() {
+                    if failure.is_transient() && !failure.is(Class::OfAnotherKind) {
                         unreachable.note(*host);
                     }
                     // A refused password says most, since it may have changed; then what may pass.

@@ -17,7 +17,7 @@ use crate::postgres::arguments::{EPOCH_DAYS, EPOCH_MICROS};
 use crate::postgres::exact_cast;
 use crate::postgres::failure::Fault;
 use crate::postgres::literals::array_literals;
-use crate::postgres::types::{Wire, base, is_text};
+use crate::postgres::types::{Wire, base};
 use crate::template::Cells;
 
 /// How a column is sent instead of a placeholder.
@@ -71,7 +71,7 @@ impl Argument {
             let convert = |elements: &ArrayRef| element.convert(elements);
             return array_literals(&column, element.wire, &element.of, convert);
         }
-        if is_string(base(&self.of)) && !is_text(column.data_type()) {
+        if is_string(base(&self.of)) && !column.data_type().is_string() {
             return texts(&column).map_err(|error| failed(&error));
         }
         let to = self.wire.natural();
@@ -164,18 +164,12 @@ fn wire(from: &DataType, of: &Type) -> Option<Wire> {
         }
         _ if from.is_nested() => false,
         // The server reads them, except bytes: there a backslash is not a backslash.
-        _ if is_text(from) => match wire {
+        _ if from.is_string() => match wire {
             Wire::Text => true,
             Wire::Bytea => false,
             _ => return Some(Wire::ByText),
         },
-        _ if is_string(of) => !matches!(
-            from,
-            DataType::Binary
-                | DataType::LargeBinary
-                | DataType::BinaryView
-                | DataType::FixedSizeBinary(_)
-        ),
+        _ if is_string(of) => !from.is_binary(),
         _ => is_exact(from, of, wire),
     };
     is_sent.then_some(wire)
@@ -188,13 +182,7 @@ fn is_exact(from: &DataType, of: &Type, wire: Wire) -> bool {
         Wire::Bool => *from == DataType::Boolean,
         Wire::Int2 | Wire::Int4 | Wire::Int8 => from.is_integer() || from.is_decimal(),
         Wire::Float4 | Wire::Float8 => is_number,
-        Wire::Bytea => matches!(
-            from,
-            DataType::Binary
-                | DataType::LargeBinary
-                | DataType::BinaryView
-                | DataType::FixedSizeBinary(_)
-        ),
+        Wire::Bytea => from.is_binary(),
         Wire::Date => matches!(from, DataType::Date32),
         Wire::Timestamp => match from {
             DataType::Timestamp(_, zone) => zone.is_some() == (*of == Type::TIMESTAMPTZ),

@@ -35,7 +35,7 @@ pub(crate) struct Fault {
 
 /// What helps against a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Class {
+pub(crate) enum Class {
     /// Another attempt may: the connection is of no more use.
     Transient,
     /// Another attempt may: the server has too much to do, or is not ready.
@@ -167,24 +167,19 @@ impl Fault {
         Self { call: Box::new(call), cause, class }
     }
 
+    /// Returns whether that helps against it.
+    pub(crate) fn is(&self, class: Class) -> bool {
+        self.class == class
+    }
+
     /// Returns whether another attempt may help.
     pub(crate) fn is_transient(&self) -> bool {
         self.sign().is_some()
     }
 
-    /// Returns whether what was planned is of no more use.
-    pub(crate) fn is_stale(&self) -> bool {
-        self.class == Class::Stale
-    }
-
     /// Returns whether to plan and send the statement again, which `reads` or not.
     pub(crate) fn is_to_be_planned_again(&self, reads: bool) -> bool {
-        self.is_stale() && self.cause.may_repeat(reads)
-    }
-
-    /// Returns whether a host was not of the kind that is wanted.
-    pub(crate) fn is_of_another_kind(&self) -> bool {
-        self.class == Class::OfAnotherKind
+        self.is(Class::Stale) && self.cause.may_repeat(reads)
     }
 
     /// Returns whether the server refused who connects.
@@ -197,24 +192,9 @@ impl Fault {
         Self { class: Class::Transient, ..self }
     }
 
-    /// Returns whether the server takes no writes.
-    pub(crate) fn is_read_only(&self) -> bool {
-        self.class == Class::ReadOnly
-    }
-
-    /// Returns whether the connection is of no more use.
-    pub(crate) fn ends_connection(&self) -> bool {
-        self.class == Class::Transient
-    }
-
     /// Returns whether the rows of a batch may fare differently if each is sent alone.
     pub(crate) fn is_of_rows(&self) -> bool {
         matches!(self.class, Class::Row | Class::Slow)
-    }
-
-    /// Returns whether each row at fault costs the time after which the server gives up.
-    pub(crate) fn is_slow(&self) -> bool {
-        self.class == Class::Slow
     }
 
     /// Returns the failure of a row that was in a query with too many that took too long.
@@ -227,16 +207,6 @@ impl Fault {
     /// Returns what the task ends with.
     pub(crate) fn start_error(&self) -> StartError {
         StartError { kind: ErrorKind::TypeRefused, message: self.call.message.clone() }
-    }
-
-    /// Returns whether the task ends with it: its columns have types that do not go together.
-    pub(crate) fn is_of_types(&self) -> bool {
-        self.class == Class::Types
-    }
-
-    /// Returns whether more was found than is read.
-    pub(crate) fn is_too_large(&self) -> bool {
-        self.class == Class::TooLarge
     }
 
     /// Returns what it says of the server, if it may pass.

@@ -46,14 +46,15 @@ fn within(most: usize, bytes: usize) -> Result<(), Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::postgres::failure::Class;
 
     #[test]
     fn a_small_bound_is_that_of_a_row_and_of_a_query() {
         let most = MostFound::of_row(1000);
 
         assert!(most.check_row(1000).is_ok() && most.check_together(1000).is_ok());
-        assert!(most.check_row(1001).is_err_and(|it| it.is_too_large()));
-        assert!(most.check_together(1001).is_err_and(|it| it.is_too_large()));
+        assert!(most.check_row(1001).is_err_and(|it| it.is(Class::TooLarge)));
+        assert!(most.check_together(1001).is_err_and(|it| it.is(Class::TooLarge)));
     }
 
     #[test]
@@ -62,7 +63,7 @@ mod tests {
 
         assert!(most.check_row(1 << 40).is_ok());
         assert!(most.check_together(MOST_TOGETHER).is_ok());
-        assert!(most.check_together(MOST_TOGETHER + 1).is_err_and(|it| it.is_too_large()));
+        assert!(most.check_together(MOST_TOGETHER + 1).is_err_and(|it| it.is(Class::TooLarge)));
         // UUIDs, each behind its length, as characters.
         assert!(i32::try_from(MOST_TOGETHER / 20 * 36).is_ok());
     }

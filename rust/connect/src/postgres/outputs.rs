@@ -15,7 +15,7 @@ use tokio_postgres::Column;
 use tokio_postgres::types::{Kind, Type};
 
 use crate::postgres::failure::Fault;
-use crate::postgres::types::{Wire, base, is_text};
+use crate::postgres::types::{Wire, base};
 
 /// Name of the statement's rows.
 pub(crate) const ROWS: &str = "sparkawait_rows";
@@ -103,8 +103,8 @@ fn ask(from: &Type, to: &DataType) -> Option<(Ask, Form)> {
     match wire {
         // Read as the cast of a string, or as JSON.
         Wire::Text | Wire::Jsonb => return Some(plain(wire)),
-        Wire::Uuid if is_text(to) => return Some(plain(wire)),
-        _ if is_text(to) => return Some(by_text(Ask::Text)),
+        Wire::Uuid if to.is_string() => return Some(plain(wire)),
+        _ if to.is_string() => return Some(by_text(Ask::Text)),
         _ => {}
     }
     if let Kind::Array(element) = from.kind() {

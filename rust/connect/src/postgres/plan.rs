@@ -16,14 +16,13 @@
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Schema, SchemaRef};
-use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Statement};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Column, RowStream, Statement};
 
 use crate::postgres::convert::Argument;
-use crate::postgres::failure::Fault;
+use crate::postgres::failure::{Class, Fault};
 use crate::postgres::outputs::{Form, Output, ROWS, outputs};
 use crate::postgres::placeholders::Placeholders;
-use crate::postgres::planned_query::PlannedQuery;
 use crate::postgres::server::Server;
 use crate::postgres::types::{Wire, schema_of, sql_name};
 
@@ -90,7 +89,7 @@ impl Plan {
                 Ok(prepared) => {
                     batched = Some(query(prepared, &text, vec![Type::UNKNOWN; arguments.len()]));
                 }
-                Err(failure) if failure.is_transient() && !failure.is_stale() => {
+                Err(failure) if failure.is_transient() && !failure.is(Class::Stale) => {
                     return Err(failure);
                 }
                 Err(_) => {}
@@ -109,6 +108,54 @@ impl Plan {
         let plan = Self::prepare(&client, request).await;
         end_aside(&client).await?;
         plan
+    }
+}
+
+/// A query that can be sent any number of times.
+#[derive(Debug)]
+pub(crate) struct PlannedQuery {
+    form: Query,
+    /// The types of its columns, as they were when it was planned.
+    columns: Vec<Type>,
+}
+
+#[derive(Debug)]
+enum Query {
+    Prepared(Statement),
+    /// The text, and the types of its placeholders.
+    Text(Box<str>, Vec<Type>),
+}
+
+impl PlannedQuery {
+    /// Makes a query of a statement that was prepared on the connection it is sent on.
+    pub(crate) fn prepared(statement: Statement) -> Self {
+        Self { form: Query::Prepared(statement), columns: Vec::new() }
+    }
+
+    /// Makes a query for any connection; the types of its placeholders are `types`.
+    pub(crate) fn text(text: &str, types: Vec<Type>, columns: &[Column]) -> Self {
+        let columns = columns.iter().map(|column| column.type_().clone()).collect();
+        Self { form: Query::Text(Box::from(text), types), columns }
+    }
+
+    /// Returns the types that its rows must have; `None`: they are known to.
+    pub(crate) fn columns(&self) -> Option<&[Type]> {
+        matches!(self.form, Query::Text(..)).then_some(&*self.columns)
+    }
+
+    /// Sends the query over the connection of `client`.
+    pub(crate) async fn start(
+        &self,
+        client: &Client,
+        parameters: &[&(dyn ToSql + Sync)],
+    ) -> Result<RowStream, tokio_postgres::Error> {
+        let parameters = parameters.iter().copied();
+        match &self.form {
+            Query::Prepared(statement) => client.query_raw(statement, parameters).await,
+            Query::Text(text, types) => {
+                client.query_typed_raw(text, parameters.zip(types.iter().cloned())).await
+            }
+        }
     }
 }
 

@@ -53,7 +53,7 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     use super::*;
-    use crate::postgres::planned_query::PlannedQuery;
+    use crate::postgres::plan::PlannedQuery;
 
     fn plan(text: &str) -> Plan {
         let single = PlannedQuery::text(text, Vec::new(), &[]);

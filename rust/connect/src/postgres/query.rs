@@ -18,13 +18,12 @@ use crate::lines::Lines;
 use crate::lookup::{LookupReply, Misses};
 use crate::postgres::arguments::{ArrayArgument, ValueArgument};
 use crate::postgres::backlog::{Backlog, Segments, Unasked};
-use crate::postgres::failure::Fault;
+use crate::postgres::failure::{Class, Fault};
 use crate::postgres::found_rows::FoundRows;
 use crate::postgres::keys::Keys;
 use crate::postgres::most_found::MostFound;
 use crate::postgres::parts::Parts;
-use crate::postgres::plan::{Plan, Request};
-use crate::postgres::planned_query::PlannedQuery;
+use crate::postgres::plan::{Plan, PlannedQuery, Request};
 use crate::postgres::pool::{Lease, Pool};
 use crate::postgres::server::Rules;
 use crate::postgres::session::Session;
@@ -158,7 +157,7 @@ impl Lookup {
                     continue;
                 }
                 Ok(Some(failure)) => failure,
-                Err(Stop::OfRows { keys, failure, .. }) if failure.is_too_large() => {
+                Err(Stop::OfRows { keys, failure, .. }) if failure.is(Class::TooLarge) => {
                     parts.halve(&keys);
                     continue;
                 }
@@ -166,7 +165,7 @@ impl Lookup {
                     parts.split(&keys, reached);
                     failure
                 }
-                Err(Stop::Failed(failure)) if failure.is_of_types() => {
+                Err(Stop::Failed(failure)) if failure.is(Class::Types) => {
                     return Err(TaskError::Start(failure.start_error()));
                 }
                 Err(Stop::Failed(failure)) => {
@@ -190,7 +189,7 @@ impl Lookup {
         wanted: &AwaitedCalls,
         failure: &Fault,
     ) -> Result<(), TaskError> {
-        if failure.is_slow() {
+        if failure.is(Class::Slow) {
             self.fail_all(parts, &failure.of_others());
             return Ok(());
         }
@@ -242,7 +241,7 @@ impl Lookup {
                         if !is_last && failure.is_to_be_planned_again(self.reads) {
                             continue;
                         }
-                        return Err(if failure.is_of_rows() || failure.is_too_large() {
+                        return Err(if failure.is_of_rows() || failure.is(Class::TooLarge) {
                             Stop::OfRows { keys, failure, reached }
                         } else {
                             Stop::Failed(failure)
@@ -265,15 +264,15 @@ impl Lookup {
 
     /// Sees to the connection of a query that failed, and returns what its calls fail with.
     fn after(&self, lease: &Lease, failure: Fault) -> Fault {
-        if failure.is_stale() {
+        if failure.is(Class::Stale) {
             lease.plans.forget();
         }
-        if failure.is_too_large() {
+        if failure.is(Class::TooLarge) {
             // What else there is would be read to its end.
             lease.give_up();
         }
-        let is_demoted = failure.is_read_only() && !self.reads;
-        if is_demoted || failure.ends_connection() {
+        let is_demoted = failure.is(Class::ReadOnly) && !self.reads;
+        if is_demoted || failure.is(Class::Transient) {
             lease.retire();
         }
         if is_demoted { failure.demoted() } else { failure }
@@ -414,7 +413,7 @@ impl Lookup {
             let mut answered = call + 1;
             if let Err(failure) = read {
                 // After one that found too much, others may be on their way over the connection.
-                let keeps = failure.is_too_large() && answered < calls;
+                let keeps = failure.is(Class::TooLarge) && answered < calls;
                 let failure = if keeps { failure } else { self.after(session, failure) };
                 if !is_last && failure.is_to_be_planned_again(self.reads) {
                     ran.again[call] = true;

@@ -29,7 +29,7 @@ use tokio_postgres::{Client, Column, Error, Row, RowStream};
 
 use crate::postgres::connect::{Opened, Place};
 use crate::postgres::failure::{Fault, STATEMENT};
-use crate::postgres::planned_query::PlannedQuery;
+use crate::postgres::plan::PlannedQuery;
 use crate::postgres::plans::Plans;
 use crate::postgres::server::{Rules, Server};
 

@@ -131,11 +131,6 @@ pub(crate) fn quote(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// Tells whether texts of that type are held as they are.
-pub(crate) fn is_text(of: &DataType) -> bool {
-    matches!(of, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

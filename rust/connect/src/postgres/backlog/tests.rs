@@ -38,7 +38,7 @@ impl Source {
         let channels = if has_channels { Arc::from(keys) } else { Arc::from([]) };
         let mut input = InputRows::new(schema);
         let accepted = input
-            .accept_with(batch, RecordBatch::new_empty(Arc::new(Schema::empty())), channels)
+            .accept_with(batch, RecordBatch::new_empty(Arc::new(Schema::empty())), channels, 0)
             .unwrap();
         let calls = entries.into_iter().zip(0..).map(|(entry, row)| Call {
             attempt: AttemptId { entry, attempt: 1 },

@@ -9,11 +9,8 @@ use std::num::NonZeroUsize;
 use std::process;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sparkawait_runtime::{AsyncFunction, ReplySender};
+use sparkawait_runtime::ReplySender;
 
-use sparkawait_core::operator::AttemptId;
-
-use crate::function::{Calls, TaskFunction};
 use crate::shared::Shared;
 use crate::task_codec::TaskCodec;
 
@@ -42,7 +39,7 @@ struct Operator {
 }
 
 /// The place of an operator among those that use the same connections, until it is dropped.
-struct CallShare {
+pub(crate) struct CallShare {
     operators: Arc<Operators>,
     id: u64,
     /// The process that has the operator; a forked child has a copy of it, and no part in it.
@@ -51,7 +48,7 @@ struct CallShare {
 
 impl CallShare {
     /// Adds an operator with `calls` calls; all are told their shares.
-    fn of(connections: &str, calls: usize, mailbox: ReplySender<TaskCodec>) -> Self {
+    pub(crate) fn of(connections: &str, calls: usize, mailbox: ReplySender<TaskCodec>) -> Self {
         let Ok(operators) = OPERATORS
             .get_or_make(connections, || Ok::<_, std::convert::Infallible>(Operators::default()));
         let mut state = operators.state();
@@ -89,42 +86,3 @@ impl State {
         }
     }
 }
-
-/// A function whose operator has a share of the connections, until it is closed.
-pub(crate) struct SharingFunction {
-    function: TaskFunction,
-    share: Option<CallShare>,
-}
-
-impl SharingFunction {
-    /// Begins to share `connections`, which may have `calls` calls of `function` at a time.
-    pub(crate) fn new(
-        function: TaskFunction,
-        connections: &str,
-        calls: usize,
-        mailbox: ReplySender<TaskCodec>,
-    ) -> Self {
-        Self { function, share: Some(CallShare::of(connections, calls, mailbox)) }
-    }
-}
-
-impl AsyncFunction<Calls> for SharingFunction {
-    fn invoke(&mut self, calls: Calls) {
-        self.function.invoke(calls);
-    }
-
-    fn ask_timeout(&mut self, calls: Calls) {
-        self.function.ask_timeout(calls);
-    }
-
-    fn cancel(&mut self, attempts: Vec<AttemptId>) {
-        self.function.cancel(attempts);
-    }
-
-    fn close(&mut self) {
-        self.function.close();
-        self.share = None;
-    }
-}
-
-sparkawait_core::opaque_debug!(SharingFunction, shares: share.is_some());

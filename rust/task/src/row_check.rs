@@ -6,39 +6,32 @@
 
 use sparkawait_arrow::InputBatch;
 use sparkawait_core::ErrorKind;
-use sparkawait_core::operator::{AttemptId, Retry};
+use sparkawait_core::operator::Retry;
 use sparkawait_core::policy::CallSign;
-use sparkawait_runtime::AsyncFunction;
 
 use crate::cause::Cause;
 use crate::error::{CallFailure, StartError};
-use crate::function::{Call, Calls, FailedCall, Replies, ReplyGroup, TaskFunction};
+use crate::function::{Call, Calls, FailedCall, Replies, ReplyGroup};
 use crate::row_config::RowConfig;
 use crate::text_check::TextCheck;
 
-/// A function that is not called for some rows.
-pub(crate) struct RowCheckedFunction {
-    function: TaskFunction,
+/// Keeps such calls from a function.
+pub(crate) struct RowCheck {
     replies: Replies,
     texts: TextCheck,
 }
 
-impl RowCheckedFunction {
-    /// Puts the check in front of `function`, if there may be such rows.
+impl RowCheck {
+    /// Makes the check, if there may be such rows.
     ///
     /// # Errors
     ///
     /// A column that does not exist.
-    pub(crate) fn wrap(
-        function: TaskFunction,
-        replies: Replies,
-        rows: &RowConfig,
-    ) -> Result<TaskFunction, StartError> {
+    pub(crate) fn new(replies: Replies, rows: &RowConfig) -> Result<Option<Self>, StartError> {
         if rows.reads.is_empty() && rows.prices.rows.is_empty() {
-            return Ok(function);
+            return Ok(None);
         }
-        let texts = TextCheck::new(rows)?;
-        Ok(Box::new(Self { function, replies, texts }))
+        Ok(Some(Self { replies, texts: TextCheck::new(rows)? }))
     }
 
     /// Returns why a row must not be called.
@@ -52,7 +45,11 @@ impl RowCheckedFunction {
     }
 
     /// Fails the calls of such rows, and returns the others.
-    fn callable(&self, calls: Calls) -> Calls {
+    pub(crate) fn callable(&self, calls: Calls) -> Calls {
+        let may_misfit = |it: &InputBatch| it.invalid_texts.is_some() || it.refused.get().is_some();
+        if !calls.batches.iter().any(|it| may_misfit(it)) {
+            return calls;
+        }
         let Calls { batches, calls } = calls;
         let (mut failures, mut others) = (Vec::new(), Vec::with_capacity(calls.len()));
         for call in calls {
@@ -72,30 +69,3 @@ fn failed(call: &Call, failure: CallFailure) -> FailedCall {
     let (cause, sign) = (Cause::NotSent, CallSign::NotCalled);
     FailedCall { cause, sign, ..FailedCall::new(call.attempt, Box::new(failure), Retry::No) }
 }
-
-impl AsyncFunction<Calls> for RowCheckedFunction {
-    fn invoke(&mut self, mut calls: Calls) {
-        let may_misfit = |it: &InputBatch| it.invalid_texts.is_some() || it.refused.get().is_some();
-        if calls.batches.iter().any(|it| may_misfit(it)) {
-            calls = self.callable(calls);
-            if calls.calls.is_empty() {
-                return;
-            }
-        }
-        self.function.invoke(calls);
-    }
-
-    fn ask_timeout(&mut self, calls: Calls) {
-        self.function.ask_timeout(calls);
-    }
-
-    fn cancel(&mut self, attempts: Vec<AttemptId>) {
-        self.function.cancel(attempts);
-    }
-
-    fn close(&mut self) {
-        self.function.close();
-    }
-}
-
-sparkawait_core::opaque_debug!(RowCheckedFunction, texts: texts);

@@ -4,19 +4,20 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use sparkawait_core::operator::{Config, HedgedAttempts};
+use sparkawait_core::operator::{AttemptId, Config, HedgedAttempts};
 use sparkawait_runtime::clock::{Clock, MonotonicClock};
 use sparkawait_runtime::{
-    Carry, ChainedOperator, DrivenTask, Driver, DriverConfig, Feeder, Mailbox, OperatorChain,
+    AsyncFunction, Carry, ChainedOperator, DrivenTask, Driver, DriverConfig, Feeder, Mailbox,
+    OperatorChain,
 };
 
-use crate::call_share::SharingFunction;
+use crate::call_share::CallShare;
 use crate::concurrency::Concurrency;
 use crate::error::TaskError;
 use crate::fan_out::{FanOutCalls, RowFanOut};
-use crate::function::{Replies, TaskFunction, Wants};
+use crate::function::{Calls, Replies, TaskFunction, Wants};
 use crate::layer::{Layer, MakeFunction, stack};
-use crate::row_check::RowCheckedFunction;
+use crate::row_check::RowCheck;
 use crate::row_config::RowConfig;
 use crate::saved::SavedOperator;
 use crate::task_codec::TaskCodec;
@@ -157,6 +158,39 @@ impl TaskBuilder {
     }
 }
 
+/// A function as its operator calls it: not for some rows, and with a share of the connections.
+struct OperatorFunction {
+    function: TaskFunction,
+    check: Option<RowCheck>,
+    /// Until it is closed.
+    share: Option<CallShare>,
+}
+
+impl AsyncFunction<Calls> for OperatorFunction {
+    fn invoke(&mut self, calls: Calls) {
+        let calls = match &self.check {
+            Some(check) => check.callable(calls),
+            None => calls,
+        };
+        if !calls.calls.is_empty() {
+            self.function.invoke(calls);
+        }
+    }
+
+    fn ask_timeout(&mut self, calls: Calls) {
+        self.function.ask_timeout(calls);
+    }
+
+    fn cancel(&mut self, attempts: Vec<AttemptId>) {
+        self.function.cancel(attempts);
+    }
+
+    fn close(&mut self) {
+        self.function.close();
+        self.share = None;
+    }
+}
+
 /// Makes the operator at `position` of a task.
 fn operator(
     mailbox: &Mailbox<TaskCodec>,
@@ -188,13 +222,14 @@ fn operator(
     let wants = Wants { starts, starts_of_function, limits, requests, statuses };
     let replies = Replies::to(mailbox.reply_sender(position)).wanting(wants);
     let function = stack(&config.layers, Box::new(function), replies.clone(), &config.rows)?;
-    let function = RowCheckedFunction::wrap(function, replies, &config.rows)?;
-    let function: TaskFunction = match config.concurrency.shared() {
-        None => function,
-        Some((connections, calls)) => {
-            let mailbox = mailbox.reply_sender(position);
-            Box::new(SharingFunction::new(function, connections, calls, mailbox))
-        }
+    let check = RowCheck::new(replies, &config.rows)?;
+    let share = config.concurrency.shared().map(|(connections, calls)| {
+        CallShare::of(connections, calls, mailbox.reply_sender(position))
+    });
+    let function: TaskFunction = if check.is_some() || share.is_some() {
+        Box::new(OperatorFunction { function, check, share })
+    } else {
+        function
     };
     // What a branch gets has the types of the operator that has it.
     let is_chained = position > 0 && !config.rows.is_branch;

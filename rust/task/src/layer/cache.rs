@@ -253,5 +253,3 @@ fn take_over(store: &CacheStore, waiters: Vec<Waiter>) {
         }
     }
 }
-
-sparkawait_core::opaque_debug!(CachedFunction, caller: caller);

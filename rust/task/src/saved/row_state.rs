@@ -33,9 +33,10 @@ use sparkawait_core::operator::{Failure, NotCalled, Refusal, SnapshotState, TooL
 use crate::error::CallFailure;
 
 /// The phase of a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Phase {
+    #[default]
     Input,
     Pending,
     Completed,
@@ -71,7 +72,7 @@ impl Phase {
 }
 
 /// How far a row is.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct RowState {
     pub(crate) phase: Phase,
     /// How often it was restored before.
@@ -94,18 +95,7 @@ type State = SnapshotState<ResultRows, Box<CallFailure>>;
 
 impl RowState {
     fn new(phase: Phase, failure: Option<Box<CallFailure>>) -> Self {
-        Self {
-            phase,
-            restarts: 0,
-            attempts: 0,
-            time_left: None,
-            backoff_left: None,
-            waited: None,
-            was_running: false,
-            failure,
-            results: 0,
-            calls: None,
-        }
+        Self { phase, failure, ..Self::default() }
     }
 
     /// Returns the state of a row whose calls were these.

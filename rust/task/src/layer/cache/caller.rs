@@ -95,5 +95,3 @@ impl Caller {
         self.function.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
-
-sparkawait_core::opaque_debug!(Caller, id: id);

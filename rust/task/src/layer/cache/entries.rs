@@ -172,8 +172,6 @@ fn nanos(bound: Option<Duration>) -> u64 {
     bound.map_or(u64::MAX, |it| (ProcessingTime::ZERO + it).as_nanos())
 }
 
-sparkawait_core::opaque_debug!(Entries, keys: cache.len());
-
 #[cfg(test)]
 mod tests {
     use super::*;

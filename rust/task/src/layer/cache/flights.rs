@@ -164,5 +164,3 @@ impl Flights {
         None
     }
 }
-
-sparkawait_core::opaque_debug!(Flights, count: leaders.len());

@@ -130,4 +130,4 @@ impl CacheReplies {
     }
 }
 
-sparkawait_core::opaque_debug!(CacheReplies, caller: caller);
+sparkawait_core::opaque_debug!(CacheReplies);

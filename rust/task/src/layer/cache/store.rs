@@ -36,7 +36,6 @@ pub(super) struct CacheStore {
 }
 
 /// What the lock protects.
-#[derive(Debug)]
 pub(super) struct CacheState {
     pub(super) entries: Entries,
     pub(super) flights: Flights,
@@ -96,5 +95,3 @@ impl CacheStore {
         work(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner), now)
     }
 }
-
-sparkawait_core::opaque_debug!(CacheStore, state: state);

@@ -29,6 +29,7 @@ __all__ = [
     "_panicking",
     "announced_delay",
     "describe_postgres",
+    "encode_carried",
     "error_kinds",
     "find_posted",
     "header_seconds",
@@ -182,24 +183,8 @@ class PartEnd:
 class Carried:
     """The state that a stream keeps of a shard."""
 
-    def __new__(
-        cls,
-        *,
-        written_at: int,
-        shard: int,
-        shards: int,
-        task: bytes,
-        part: int,
-        token: bytes,
-        address: str,
-        schema: bytes,
-        completed: list[bytes],
-        completed_rows: int,
-        operators: list[bytes],
-    ) -> Self: ...
     @staticmethod
     def decode(payload: bytes) -> Carried: ...
-    def encode(self) -> bytes: ...
     @property
     def written_at(self) -> int: ...
     @property
@@ -221,7 +206,24 @@ class Carried:
     @property
     def completed_rows(self) -> int: ...
     @property
+    def operators(self) -> list[bytes]: ...
+    @property
     def rows(self) -> tuple[int, int]: ...
+
+def encode_carried(
+    *,
+    written_at: int,
+    shard: int,
+    shards: int,
+    task: bytes,
+    part: int,
+    token: bytes,
+    address: str,
+    schema: bytes,
+    completed: list[bytes],
+    completed_rows: int,
+    operators: list[bytes],
+) -> bytes: ...
 
 @final
 class Debloater:

@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from sparkawait._core import Carried, PartEnd, RemoteTask, find_posted
+from sparkawait._core import Carried, PartEnd, RemoteTask, encode_carried, find_posted
 from sparkawait._emission import CarryOver
 from sparkawait._plan.chain import Chain
 from sparkawait._worker import address_space
@@ -340,7 +340,7 @@ def _state(shard: Shard, place: Carried | _Place, **told: Any) -> bytes:
     """Returns what Spark keeps of a shard whose task is, or was, at a place."""
     told |= {"written_at": time.time_ns() // 1000, "shard": shard.key, "shards": shard.count}
     told |= {"task": place.task, "token": place.token, "schema": place.schema}
-    return Carried(**told).encode()
+    return encode_carried(**told)
 
 
 def _schema_of(bundle: bytes | None) -> bytes:

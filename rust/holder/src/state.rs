@@ -156,9 +156,9 @@ pub fn write_operators(operators: &[SavedOperator]) -> Result<Vec<Vec<u8>>, Arro
 /// # Errors
 ///
 /// The bytes are damaged.
-pub fn read_operators(operators: &[Vec<u8>]) -> Result<Vec<SavedOperator>, TaskError> {
-    let read = |bytes: &Vec<u8>| SavedOperator::read(ipc::read_one(bytes).map_err(|_| damaged())?);
-    operators.iter().map(read).collect()
+pub fn read_operators(operators: &[impl AsRef<[u8]>]) -> Result<Vec<SavedOperator>, TaskError> {
+    let read = |bytes| SavedOperator::read(ipc::read_one(bytes).map_err(|_| damaged())?);
+    operators.iter().map(AsRef::as_ref).map(read).collect()
 }
 
 /// Counts the rows of what operators hold: those without an outcome, and those with one.

@@ -51,23 +51,11 @@ impl Cells {
     pub(crate) fn new(py: Python<'_>, array: &ArrayRef) -> Self {
         let inside = |array: &ArrayRef| Box::new(Self::new(py, array));
         let kind = match array.data_type() {
-            DataType::Null
-            | DataType::Boolean
-            | DataType::Int8
-            | DataType::Int16
-            | DataType::Int32
-            | DataType::Int64
-            | DataType::UInt8
-            | DataType::UInt16
-            | DataType::UInt32
-            | DataType::UInt64
-            | DataType::Float32
-            | DataType::Float64
-            | DataType::Utf8
-            | DataType::LargeUtf8
-            | DataType::Utf8View
-            | DataType::Binary
-            | DataType::LargeBinary => Kind::Plain,
+            DataType::Null | DataType::Boolean | DataType::Float32 | DataType::Float64 => {
+                Kind::Plain
+            }
+            DataType::Binary | DataType::LargeBinary => Kind::Plain,
+            other if other.is_integer() || other.is_string() => Kind::Plain,
             DataType::List(_) => Kind::List(inside(array.as_list::<i32>().values())),
             DataType::LargeList(_) => Kind::List(inside(array.as_list::<i64>().values())),
             DataType::FixedSizeList(..) => Kind::List(inside(array.as_fixed_size_list().values())),

@@ -15,7 +15,6 @@ use sparkawait_holder::{Begun, BundleId, Claim, Counts, TaskId, ipc, state};
 use sparkawait_macros::guarded;
 use sparkawait_runtime::Patience;
 use sparkawait_task::error::TaskError;
-use sparkawait_task::saved::SavedOperator;
 use sparkawait_task::task::{TaskDriver, TaskFeeder};
 use sparkawait_task::task_codec::carry::WAY_OUT;
 
@@ -72,8 +71,13 @@ impl DetachedTask {
         let operators: Vec<Operator> =
             operators.into_iter().map(|it| it.read(py, partition)).collect::<PyResult<_>>()?;
         // Nothing binds a query in which no row is in flight to what it was before.
-        let saved = saved.map(|it| it.operators.clone());
-        let saved = saved.filter(|it| it.iter().any(|it| it.rows() > 0)).unwrap_or_default();
+        let saved = match saved {
+            Some(Carried { operators, rows, .. }) if *rows != (0, 0) => {
+                let operators: Vec<&[u8]> = operators.iter().map(|it| it.as_bytes(py)).collect();
+                state::read_operators(&operators).map_err(|error| to_exception(py, &error))?
+            }
+            _ => Vec::new(),
+        };
         if !saved.is_empty() && saved.len() != operators.len() {
             let (before, now) = (saved.len(), operators.len());
             let kind = ErrorKind::SnapshotSchemaMismatch;
@@ -175,7 +179,7 @@ impl DetachedTask {
         }
         loop {
             match py.detach(|| task.wait(TURN)) {
-                Ok(Some(end)) => return Ok(PartEnd { end }),
+                Ok(Some(end)) => return Ok(PartEnd::new(py, &end)),
                 Ok(None) => py.check_signals()?,
                 Err(error) => return Err(to_exception(py, &error)),
             }
@@ -266,7 +270,7 @@ impl RemoteTask {
         self.until(py, |task| Ok(task.put_end(patience)?.then_some(())))?;
         let mut answer = Answer::default();
         self.until(py, |task| Ok(task.wait(&mut answer)?.then_some(())))?;
-        Ok(PartEnd { end: Arc::new(answer.finish()) })
+        Ok(PartEnd::new(py, &answer.finish()))
     }
 }
 
@@ -291,163 +295,115 @@ pub(crate) fn find_posted<'py>(
 }
 
 /// What a part of the input came to.
-#[pyclass(frozen, module = "sparkawait._core")]
+#[pyclass(frozen, get_all, module = "sparkawait._core")]
 pub(crate) struct PartEnd {
-    end: Arc<sparkawait_holder::PartEnd>,
+    outputs: Vec<Py<PyBytes>>,
+    output_rows: u64,
+    operators: Vec<Py<PyBytes>>,
+    carried: u64,
+    held: u64,
+    oldest: f64,
+    /// What each operator did: the numbers of `COUNTS`, in that order.
+    counts: Vec<[u64; 8]>,
 }
 
-#[guarded]
-#[pymethods]
 impl PartEnd {
-    #[getter]
-    fn outputs<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyBytes>> {
-        self.end.outputs.iter().map(|it| PyBytes::new(py, it)).collect()
+    fn new(py: Python<'_>, end: &sparkawait_holder::PartEnd) -> Self {
+        Self {
+            outputs: all_bytes(py, &end.outputs),
+            output_rows: end.output_rows,
+            operators: all_bytes(py, &end.operators),
+            carried: end.carried,
+            held: end.held,
+            oldest: end.oldest.as_secs_f64(),
+            counts: end.counts.iter().map(Counts::numbers).collect(),
+        }
     }
+}
 
-    #[getter]
-    fn output_rows(&self) -> u64 {
-        self.end.output_rows
-    }
-
-    #[getter]
-    fn operators<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyBytes>> {
-        self.end.operators.iter().map(|it| PyBytes::new(py, it)).collect()
-    }
-
-    #[getter]
-    fn carried(&self) -> u64 {
-        self.end.carried
-    }
-
-    #[getter]
-    fn held(&self) -> u64 {
-        self.end.held
-    }
-
-    #[getter]
-    fn oldest(&self) -> f64 {
-        self.end.oldest.as_secs_f64()
-    }
-
-    /// What each operator did: the numbers of `COUNTS`, in that order.
-    #[getter]
-    fn counts(&self) -> Vec<Vec<u64>> {
-        self.end.counts.iter().map(|it| Counts::numbers(it).to_vec()).collect()
-    }
+fn all_bytes(py: Python<'_>, all: &[Vec<u8>]) -> Vec<Py<PyBytes>> {
+    all.iter().map(|it| PyBytes::new(py, it).unbind()).collect()
 }
 
 /// The state that a stream keeps of a shard.
-#[pyclass(frozen, module = "sparkawait._core")]
+#[pyclass(frozen, get_all, module = "sparkawait._core")]
 pub(crate) struct Carried {
-    carried: sparkawait_holder::Carried,
-    /// What its operators hold, where it was read.
-    operators: Vec<SavedOperator>,
+    written_at: i64,
+    shard: i32,
+    shards: u32,
+    task: Py<PyBytes>,
+    part: u64,
+    token: Py<PyBytes>,
+    address: String,
+    schema: Py<PyBytes>,
+    completed: Vec<Py<PyBytes>>,
+    completed_rows: u64,
+    /// What its operators hold.
+    operators: Vec<Py<PyBytes>>,
+    /// Rows in flight, and rows that wait for others.
+    rows: (u64, u64),
 }
 
 #[guarded]
 #[pymethods]
 impl Carried {
-    #[new]
-    #[pyo3(signature = (*, written_at, shard, shards, task, part, token, address, schema, completed, completed_rows, operators))]
-    #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
-    fn new(
-        written_at: i64,
-        shard: i32,
-        shards: u32,
-        task: [u8; 16],
-        part: u64,
-        token: [u8; 16],
-        address: String,
-        schema: &[u8],
-        completed: Vec<PyBackedBytes>,
-        completed_rows: u64,
-        operators: Vec<PyBackedBytes>,
-    ) -> Self {
-        let task = TaskId(task);
-        let carried = sparkawait_holder::Carried {
-            written_at,
-            shard,
-            shards,
-            task,
-            part,
-            token,
-            address,
-            schema: schema.to_vec(),
-            completed_rows,
-            completed: completed.iter().map(|it| it.to_vec()).collect(),
-            operators: operators.iter().map(|it| it.to_vec()).collect(),
-        };
-        Self { carried, operators: Vec::new() }
-    }
-
     #[staticmethod]
     fn decode(py: Python<'_>, payload: &[u8]) -> PyResult<Self> {
         let decoded = py.detach(|| {
             let carried = sparkawait_holder::Carried::decode(payload)?;
-            let operators = state::read_operators(&carried.operators)?;
-            Ok(Self { carried, operators })
+            let rows = state::count_rows(&state::read_operators(&carried.operators)?);
+            Ok((carried, rows))
         });
-        decoded.map_err(|error: TaskError| to_exception(py, &error))
+        let (carried, rows) = decoded.map_err(|error: TaskError| to_exception(py, &error))?;
+        let bytes = |bytes: &[u8]| PyBytes::new(py, bytes).unbind();
+        Ok(Self {
+            written_at: carried.written_at,
+            shard: carried.shard,
+            shards: carried.shards,
+            task: bytes(&carried.task.0),
+            part: carried.part,
+            token: bytes(&carried.token),
+            schema: bytes(&carried.schema),
+            completed: all_bytes(py, &carried.completed),
+            completed_rows: carried.completed_rows,
+            operators: all_bytes(py, &carried.operators),
+            address: carried.address,
+            rows,
+        })
     }
+}
 
-    fn encode<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        let bytes = py.detach(|| self.carried.encode());
-        PyBytes::new(py, &bytes)
-    }
-
-    #[getter]
-    fn written_at(&self) -> i64 {
-        self.carried.written_at
-    }
-
-    #[getter]
-    fn shard(&self) -> i32 {
-        self.carried.shard
-    }
-
-    #[getter]
-    fn shards(&self) -> u32 {
-        self.carried.shards
-    }
-
-    #[getter]
-    fn task<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &self.carried.task.0)
-    }
-
-    #[getter]
-    fn part(&self) -> u64 {
-        self.carried.part
-    }
-
-    #[getter]
-    fn token<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &self.carried.token)
-    }
-
-    #[getter]
-    fn address(&self) -> &str {
-        &self.carried.address
-    }
-
-    #[getter]
-    fn schema<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &self.carried.schema)
-    }
-
-    #[getter]
-    fn completed<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyBytes>> {
-        self.carried.completed.iter().map(|it| PyBytes::new(py, it)).collect()
-    }
-
-    #[getter]
-    fn completed_rows(&self) -> u64 {
-        self.carried.completed_rows
-    }
-
-    /// Rows in flight, and rows that wait for others.
-    #[getter]
-    fn rows(&self) -> (u64, u64) {
-        state::count_rows(&self.operators)
-    }
+/// Writes the state that a stream keeps of a shard.
+#[guarded]
+#[pyfunction]
+#[pyo3(signature = (*, written_at, shard, shards, task, part, token, address, schema, completed, completed_rows, operators))]
+#[expect(clippy::too_many_arguments, reason = "keywords of Python")]
+pub(crate) fn encode_carried<'py>(
+    py: Python<'py>,
+    written_at: i64,
+    shard: i32,
+    shards: u32,
+    task: [u8; 16],
+    part: u64,
+    token: [u8; 16],
+    address: String,
+    schema: &[u8],
+    completed: Vec<PyBackedBytes>,
+    completed_rows: u64,
+    operators: Vec<PyBackedBytes>,
+) -> Bound<'py, PyBytes> {
+    let carried = sparkawait_holder::Carried {
+        written_at,
+        shard,
+        shards,
+        task: TaskId(task),
+        part,
+        token,
+        address,
+        schema: schema.to_vec(),
+        completed_rows,
+        completed: completed.iter().map(|it| it.to_vec()).collect(),
+        operators: operators.iter().map(|it| it.to_vec()).collect(),
+    };
+    PyBytes::new(py, &py.detach(|| carried.encode()))
 }

@@ -19,7 +19,6 @@ mod native;
 mod operator_arguments;
 mod policies;
 mod port;
-mod python_function;
 mod result_columns;
 mod row;
 mod row_group;
@@ -38,7 +37,7 @@ mod _core {
     use crate::debloater::Debloater;
     #[pymodule_export]
     use crate::detached_task::{
-        Carried, DetachedTask, PartEnd, RemoteTask, find_posted, listen_for_steps,
+        Carried, DetachedTask, PartEnd, RemoteTask, encode_carried, find_posted, listen_for_steps,
     };
     #[pymodule_export]
     use crate::harness::{Harness, HarnessSnapshot};

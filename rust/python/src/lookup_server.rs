@@ -9,22 +9,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pyo3::exceptions::PyOSError;
-use pyo3::import_exception;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
+use sparkawait_core::ErrorKind;
 use sparkawait_macros::guarded;
 use sparkawait_testing::latency::Latency;
 use sparkawait_testing::lookup_server::{
     Bytes, Faults, LookupServer as Server, LookupServerConfig, LookupServerError,
 };
 
-import_exception!(sparkawait.exceptions, ConfigurationError);
-import_exception!(sparkawait.exceptions, OperatorStateError);
-
-/// Python's `ErrorKind` of an argument out of range.
-const OPTION_INVALID: &str = "option-invalid";
-/// Python's `ErrorKind` of a use in another process.
-const FORKED_PROCESS: &str = "forked-process";
+use crate::error::{OperatorStateError, configuration_error};
 
 /// The parts of a `Latency` of Python; times are in seconds.
 #[derive(FromPyObject)]
@@ -117,7 +111,7 @@ impl LookupServer {
             "lookup server was started in process {owner}, this is process {this}; \
              send requests to its url instead"
         );
-        Err(OperatorStateError::new_err((message, FORKED_PROCESS)))
+        Err(OperatorStateError::new_err((message, ErrorKind::ForkedProcess.as_str())))
     }
 }
 
@@ -128,7 +122,7 @@ pub(crate) fn to_latency(arguments: &LatencyArguments) -> PyResult<Latency> {
         "constant" => Latency::Constant(to_duration(*first)?),
         "uniform" => Latency::Uniform { min: to_duration(*first)?, max: to_duration(*second)? },
         "log_normal" => Latency::LogNormal { median: to_duration(*first)?, sigma: *second },
-        _ => return Err(invalid(format!("`{kind}` is not a latency distribution"))),
+        _ => return Err(invalid(&format!("`{kind}` is not a latency distribution"))),
     };
     Ok(if *stragglers == 0.0 {
         usual
@@ -138,8 +132,9 @@ pub(crate) fn to_latency(arguments: &LatencyArguments) -> PyResult<Latency> {
 }
 
 fn to_duration(seconds: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(seconds)
-        .map_err(|_| invalid(format!("a latency must be finite and not negative, got {seconds} s")))
+    Duration::try_from_secs_f64(seconds).map_err(|_| {
+        invalid(&format!("a latency must be finite and not negative, got {seconds} s"))
+    })
 }
 
 fn to_faults(arguments: FaultArguments) -> Faults {
@@ -152,10 +147,10 @@ fn to_exception(error: LookupServerError) -> PyErr {
         LookupServerError::Io { source, .. } => {
             PyOSError::new_err((source.raw_os_error(), format!("{error}: {source}")))
         }
-        _ => invalid(error.to_string()),
+        _ => invalid(&error.to_string()),
     }
 }
 
-fn invalid(message: String) -> PyErr {
-    ConfigurationError::new_err((message, OPTION_INVALID))
+fn invalid(message: &str) -> PyErr {
+    configuration_error(message, ErrorKind::OptionInvalid)
 }

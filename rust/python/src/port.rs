@@ -21,6 +21,7 @@ use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{AttemptId, Retry};
 use sparkawait_core::policy::CallSign;
 use sparkawait_macros::guarded;
+use sparkawait_runtime::AsyncFunction;
 
 use crate::error::{PythonCause, call_failure};
 use crate::guard;
@@ -75,29 +76,6 @@ impl Mouth {
         Ok(Self { waiting: Mutex::default(), reader, writer })
     }
 
-    pub(crate) fn invoke(&self, calls: Calls) {
-        self.change(|waiting| waiting.calls.push(calls));
-    }
-
-    pub(crate) fn ask_timeout(&self, calls: Calls) {
-        self.change(|waiting| waiting.timeouts.push(calls));
-    }
-
-    /// Takes calls back that wait here, and has the others cancelled.
-    pub(crate) fn cancel(&self, attempts: Vec<AttemptId>) {
-        self.change(|waiting| waiting.cancel(attempts));
-    }
-
-    pub(crate) fn close(&self) {
-        let waited = self.change(|waiting| {
-            let is_signalled = waiting.is_signalled;
-            let closed = Waiting { is_closed: true, is_signalled, ..Waiting::default() };
-            std::mem::replace(waiting, closed)
-        });
-        // Without the lock, for which the loop may wait with the GIL: a batch that is Python's takes that.
-        drop(waited);
-    }
-
     /// Changes what waits, and wakes the loop unless it will look anyway.
     fn change<T>(&self, change: impl FnOnce(&mut Waiting) -> T) -> T {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -128,6 +106,34 @@ impl Mouth {
             let _ = (&self.reader).read(&mut [0]);
         }
         taken
+    }
+}
+
+/// A function that the event loop thread calls: hands bursts of calls to its port.
+pub(crate) struct PythonFunction(pub(crate) Arc<Mouth>);
+
+impl AsyncFunction<Calls> for PythonFunction {
+    fn invoke(&mut self, calls: Calls) {
+        self.0.change(|waiting| waiting.calls.push(calls));
+    }
+
+    fn ask_timeout(&mut self, calls: Calls) {
+        self.0.change(|waiting| waiting.timeouts.push(calls));
+    }
+
+    /// Takes calls back that wait here, and has the others cancelled.
+    fn cancel(&mut self, attempts: Vec<AttemptId>) {
+        self.0.change(|waiting| waiting.cancel(attempts));
+    }
+
+    fn close(&mut self) {
+        let waited = self.0.change(|waiting| {
+            let is_signalled = waiting.is_signalled;
+            let closed = Waiting { is_closed: true, is_signalled, ..Waiting::default() };
+            std::mem::replace(waiting, closed)
+        });
+        // Without the lock, for which the loop may wait with the GIL: a batch that is Python's takes that.
+        drop(waited);
     }
 }
 

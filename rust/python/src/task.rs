@@ -30,8 +30,7 @@ use crate::error::{OperatorStateError, PythonCause, closed_error, internal_error
 use crate::guard::FromArrow;
 use crate::operator_arguments::{Operator, OperatorArguments};
 use crate::policies::{ShownLimit, set_limits};
-use crate::port::{Mouth, Port};
-use crate::python_function::PythonFunction;
+use crate::port::{Mouth, Port, PythonFunction};
 
 /// How long a wait lasts at most, so that signals are looked for.
 const WAIT: Duration = Duration::from_millis(100);
@@ -109,7 +108,7 @@ impl Operator {
             Mouth::new().map_err(|error| raised(internal_error(&format!("no pipe: {error}"))))?;
         let mouth = Arc::new(mouth);
         *port = Some(Port::new(Arc::clone(&mouth), replies, Arc::clone(&self.columns)));
-        Ok(Box::new(PythonFunction { mouth }))
+        Ok(Box::new(PythonFunction(mouth)))
     }
 }
 

@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(keys[1], None);
         let (visible, hidden) = (batch().project(&[0]).unwrap(), batch().project(&[1, 2]).unwrap());
         let mut input = InputRows::new(visible.schema());
-        let rows = input.accept_with(visible, hidden, keys).unwrap();
+        let rows = input.accept_with(visible, hidden, keys, 0).unwrap();
         let held = Arc::clone(input.batch(rows.batch()));
         assert_eq!(columns.label(&held, 0), "a, 7");
         assert_eq!(columns.label(&held, 1), "null, 7");

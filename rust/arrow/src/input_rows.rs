@@ -196,29 +196,16 @@ impl InputRows {
     /// no nulls. Nothing is held then.
     pub fn accept(&mut self, batch: RecordBatch) -> Result<BatchRows, Error> {
         let hidden = RecordBatch::new_empty(Arc::new(Schema::empty()));
-        self.accept_with(batch, hidden, Keys::default())
+        self.accept_with(batch, hidden, Keys::default(), 0)
     }
 
-    /// Does as [`accept`](Self::accept), and keeps the rows' hidden columns and channels with it.
+    /// Does as [`accept`](Self::accept), and keeps the rows' hidden columns and channels with it, and how
+    /// often they were restored.
     ///
     /// # Errors
     ///
     /// As [`accept`](Self::accept).
     pub fn accept_with(
-        &mut self,
-        batch: RecordBatch,
-        hidden: RecordBatch,
-        channels: Keys,
-    ) -> Result<BatchRows, Error> {
-        self.accept_restored(batch, hidden, channels, 0)
-    }
-
-    /// Does as [`accept_with`](Self::accept_with) for rows that were restored so often.
-    ///
-    /// # Errors
-    ///
-    /// As [`accept`](Self::accept).
-    pub fn accept_restored(
         &mut self,
         batch: RecordBatch,
         hidden: RecordBatch,
@@ -424,7 +411,7 @@ mod tests {
         let mut input = table();
         let hidden = record_batch!(("h", Utf8, ["a", "b"])).unwrap();
 
-        let rows = input.accept_with(rows_of(&[1, 2]), hidden, Keys::default()).unwrap();
+        let rows = input.accept_with(rows_of(&[1, 2]), hidden, Keys::default(), 0).unwrap();
 
         let held = input.batch(rows.batch());
         assert_eq!(held.column(0).as_ref(), &Int64Array::from(vec![1, 2]) as &dyn Array);

@@ -132,7 +132,7 @@ impl RowStore {
         channels: Keys,
         restarts: u32,
     ) -> Result<BatchRows, Error> {
-        self.inputs.accept_restored(batch, hidden, channels, restarts)
+        self.inputs.accept_with(batch, hidden, channels, restarts)
     }
 
     /// Holds a chunk of results and returns all of its rows.

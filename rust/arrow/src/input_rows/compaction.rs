@@ -142,7 +142,7 @@ mod tests {
             let names: StringArray = (0..100).map(|row| Some(format!("{}", row % 2))).collect();
             let channels = (0..100).map(|row| Some(Key::new(row % 2))).collect();
             let hidden = RecordBatch::try_from_iter([("name", Arc::new(names) as _)]).unwrap();
-            let accepted = input.accept_with(batch(first), hidden, channels);
+            let accepted = input.accept_with(batch(first), hidden, channels, 0);
             rows.extend(accepted.unwrap());
         }
         (input, rows)

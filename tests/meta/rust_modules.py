@@ -47,7 +47,7 @@ def imports(root: Path) -> dict[Path, set[Path]]:
 
 
 def is_test(path: Path) -> bool:
-    return path.stem in {"tests", "test_operator"} or "tests" in path.parts[-2:-1]
+    return path.stem == "tests" or "tests" in path.parts[-2:-1]
 
 
 def module_of(root: Path, path: Path) -> Module:

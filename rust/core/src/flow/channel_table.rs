@@ -470,8 +470,6 @@ mod next;
 mod outages;
 mod policies;
 #[cfg(test)]
-mod test_operator;
-#[cfg(test)]
 mod tests;
 
 pub(crate) use next::Next;

@@ -324,8 +324,8 @@ pub enum Notify {
     No,
 }
 
-#[cfg(test)]
 #[expect(clippy::let_underscore_must_use, reason = "what is announced is not looked at")]
+#[cfg(test)]
 mod tests {
     use super::*;
 

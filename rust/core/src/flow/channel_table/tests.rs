@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::test_operator::{Op, State, TestOperator, ops};
 use super::*;
 use crate::policy::{Gcra, PolicyConfig, Rate, RateLimitConfig};
+use operator::{Op, State, TestOperator, ops};
+
+mod operator;
 
 fn table(max_concurrency: u32, exclusive: u32, floating: u32, limit: u32) -> ChannelTable {
     let config = ChannelConfig {

@@ -34,8 +34,6 @@ pub struct JsonRows {
     rows: Option<JsonPath>,
     /// Where the columns are in a row.
     row: Place,
-    /// Whether a row must be an object, since all columns are its members.
-    is_object: bool,
     /// Whether a document is one row whatever it is, and none only if it is null.
     is_one_row: bool,
     /// Says of columns that they are not there, if anybody wants to know.
@@ -78,11 +76,11 @@ impl JsonRows {
                 |(_, path)| JsonPath::parse(path, "paths"),
             )
         };
-        let mut row = Place::default();
+        let mut row = Place::of_row(paths.is_empty());
         for (column, field) in schema.fields().iter().enumerate() {
             row.add(path_of(field)?.steps(), column);
         }
-        Ok(Self { schema, rows, row, is_object: paths.is_empty(), is_one_row: false, absent: None })
+        Ok(Self { schema, rows, row, is_one_row: false, absent: None })
     }
 
     /// Tells the log of columns that the first answers do not have; `paths` are those that were
@@ -145,13 +143,13 @@ impl JsonRows {
         let document = json_text(document)?;
         let mut jiter = Jiter::new(document).with_allow_inf_nan();
         let peek = jiter.peek().map_err(|error| Misfit::syntax(&jiter, &error))?;
-        let (row, is_object) = (&self.row, self.is_object);
+        let row = &self.row;
         match &self.rows {
             None if self.is_one_row && peek != Peek::Null => {
-                rows.read_row(&mut jiter, peek, row, is_object)?;
+                rows.read_row(&mut jiter, peek, row)?;
             }
-            None => rows.read_all(&mut jiter, peek, row, is_object)?,
-            Some(path) => rows.find_all(&mut jiter, peek, path.steps(), row, is_object)?,
+            None => rows.read_all(&mut jiter, peek, row)?,
+            Some(path) => rows.find_all(&mut jiter, peek, path.steps(), row)?,
         }
         jiter.finish().map_err(|error| Misfit::syntax(&jiter, &error))
     }

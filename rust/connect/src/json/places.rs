@@ -26,9 +26,16 @@ pub(super) struct Place {
     elements: Vec<(usize, Place)>,
     /// Columns that take the value or something in it.
     inside: Vec<usize>,
+    /// Whether a value that is not an object is refused: all columns are members of the row.
+    is_object: bool,
 }
 
 impl Place {
+    /// Makes the place of a row, which has no columns yet.
+    pub(super) fn of_row(is_object: bool) -> Self {
+        Self { is_object, ..Self::default() }
+    }
+
     /// Puts a column at the end of a path that begins here.
     pub(super) fn add(&mut self, steps: &[Step], column: usize) {
         self.inside.push(column);
@@ -103,7 +110,6 @@ impl Rows {
         peek: Peek,
         steps: &[Step],
         row: &Place,
-        is_object: bool,
     ) -> Read {
         let start = self.count;
         at_path(jiter, peek, steps, &mut |jiter, found| match found {
@@ -111,37 +117,23 @@ impl Rows {
                 self.truncate(start);
                 Ok(())
             }
-            Some(peek @ (Peek::Array | Peek::Null)) => self.read_all(jiter, peek, row, is_object),
+            Some(peek @ (Peek::Array | Peek::Null)) => self.read_all(jiter, peek, row),
             Some(_) => Err(Misfit::document("the value at `rows` is not an array")),
         })
     }
 
     /// Appends the rows of a value: one, those of its elements, or none of a null.
-    pub(super) fn read_all(
-        &mut self,
-        jiter: &mut Jiter<'_>,
-        peek: Peek,
-        row: &Place,
-        is_object: bool,
-    ) -> Read {
+    pub(super) fn read_all(&mut self, jiter: &mut Jiter<'_>, peek: Peek, row: &Place) -> Read {
         match peek {
             Peek::Null => skip(jiter, peek),
-            Peek::Array => {
-                each_element(jiter, |jiter, _, peek| self.read_row(jiter, peek, row, is_object))
-            }
-            _ => self.read_row(jiter, peek, row, is_object),
+            Peek::Array => each_element(jiter, |jiter, _, peek| self.read_row(jiter, peek, row)),
+            _ => self.read_row(jiter, peek, row),
         }
     }
 
     /// Appends the row of a value, whatever it is.
-    pub(super) fn read_row(
-        &mut self,
-        jiter: &mut Jiter<'_>,
-        peek: Peek,
-        row: &Place,
-        is_object: bool,
-    ) -> Read {
-        if is_object && peek != Peek::Object {
+    pub(super) fn read_row(&mut self, jiter: &mut Jiter<'_>, peek: Peek, row: &Place) -> Read {
+        if row.is_object && peek != Peek::Object {
             skip(jiter, peek)?;
             return Err(Misfit::document("a row must be a JSON object"));
         }

@@ -23,7 +23,7 @@ const DAYS: std::ops::Range<i32> = -719_162..2_932_897;
 /// What is wrong with a value that is not one of Arrow.
 const UNFIT: &str = "the value does not fit: infinite, out of range, of more digits, or unreadable";
 
-/// What is wrong with a value that is none of the declared type.
+/// What is wrong with a value that the declared type does not have.
 const INEXACT: &str = "the value is not exactly one";
 
 /// The bytes of a value as the server sent them.

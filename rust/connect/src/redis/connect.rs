@@ -35,12 +35,13 @@ use crate::settings::seconds;
 const GREETING_BYTES: usize = 64 << 10;
 
 /// A server, and what a connection to it needs.
+#[derive(Clone)]
 pub(super) struct Target {
     /// Where it may be, and which of the described addresses that is; with a sentinel, where those
     /// are who know.
     endpoints: Vec<(Endpoint, usize)>,
     /// Which of them is tried first: the one that was good the last time.
-    turn: AtomicUsize,
+    turn: Arc<AtomicUsize>,
     tls: Option<TlsConnector>,
     login: Arc<Login>,
     connect_timeout: Duration,
@@ -112,7 +113,7 @@ impl Target {
                 None => first.to_string(),
             },
             endpoints,
-            turn: AtomicUsize::new(0),
+            turn: Arc::default(),
             tls: None,
             login: Arc::new(Login::new(server)),
             connect_timeout: seconds(server.connect_timeout, "connect_timeout")?,
@@ -131,20 +132,8 @@ impl Target {
         self.endpoints.iter().map(|it| self.of(it.clone()))
     }
 
-    /// The same.
-    pub(super) fn copy(&self) -> Self {
-        Self {
-            address: self.address.clone(),
-            endpoints: self.endpoints.clone(),
-            turn: AtomicUsize::new(0),
-            tls: self.tls.clone(),
-            login: Arc::clone(&self.login),
-            ..*self
-        }
-    }
-
     fn of(&self, endpoint: (Endpoint, usize)) -> Self {
-        Self { address: endpoint.0.to_string(), endpoints: vec![endpoint], ..self.copy() }
+        Self { address: endpoint.0.to_string(), endpoints: vec![endpoint], ..self.clone() }
     }
 
     /// Where the server is.

@@ -74,7 +74,7 @@ impl Router {
         let map = NodeMap::new(server.cluster);
         // The nodes of a cluster are asked in turn; those of other servers are each other's equals.
         let mut seeds: Vec<Target> =
-            if server.cluster { target.each().collect() } else { vec![target.copy()] };
+            if server.cluster { target.each().collect() } else { vec![target.clone()] };
         let mut seen = BTreeSet::new();
         seeds.retain(|it| seen.insert(it.address().to_owned()));
         Ok(Arc::new_cyclic(|own| {

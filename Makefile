@@ -50,10 +50,9 @@ JAVA35 := JAVA_HOME="$$(tools/java-home .venv-spark35 8 21)"; export JAVA_HOME;
 JAVA40 := JAVA_HOME="$$(tools/java-home .venv-spark40 17 21)"; export JAVA_HOME;
 JAVA41 := JAVA_HOME="$$(tools/java-home .venv-spark41 17 21)"; export JAVA_HOME;
 
-# What changes between lines of Spark: types, column functions, Connect, the workers. The oldest and the
-# newest have the types over Connect.
+# What changes between lines of Spark: types, column functions, Connect, the workers.
 BETWEEN := tests/types tests/spark/test_smoke.py tests/spark/test_types.py tests/spark/test_udf.py \
-	tests/spark/test_connect.py tests/spark/test_workers.py --ignore tests/types/test_connect.py
+	tests/spark/test_connect.py tests/spark/test_workers.py
 
 # What a JVM of the tests maps instead of loading classes one by one.
 CLASS_DATA := target/class-data/$(VENV).jsa

@@ -5,7 +5,7 @@ import pytest
 
 import sparkawait as sa
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.newest_spark]
 
 
 def test_one_worker_makes_one_call_for_each_key(spark, calls):

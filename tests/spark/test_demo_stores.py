@@ -16,7 +16,7 @@ from sparkawait._flights.settings import Settings
 from tests.support.postgres_server import PASSWORD, PostgresServer
 from tests.support.redis_server import RedisServer
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.newest_spark]
 
 STORES = ["redis", "postgres"]
 

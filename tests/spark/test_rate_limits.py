@@ -19,7 +19,7 @@ from sparkawait.spark.schemas import Times
 from tests.support.scripted_server import ScriptedServer
 from tests.support.windows import MOST, Windows
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.newest_spark]
 
 
 @sa.async_function("seen bigint")

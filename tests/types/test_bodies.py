@@ -23,7 +23,7 @@ from tests.types.test_templates import VERSION, ZONES, refusal
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.newest_spark]
 
 OFFSETS = "offset with seconds"
 INSTANT = "instant outside of UTC"

@@ -11,7 +11,7 @@ import pytest
 
 from tests.types import test_async_udf, test_bodies, test_cells, test_pass_through, test_results
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.newest_spark, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 TABLES = (

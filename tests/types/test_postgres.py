@@ -24,7 +24,7 @@ from tests.support.postgres_server import PostgresServer
 from tests.support.sql_conf import ZONE, sql_conf
 from tests.types.paths import Cell, Path, Refused, Rule
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.newest_spark]
 
 SETUP = """
 create type mood as enum ('sad', 'happy');

@@ -22,7 +22,7 @@ from tests.support.sql_conf import ZONE, sql_conf
 from tests.types.cases import CASES, NOT_UTF8, Case
 from tests.types.paths import Cell, Path, Refused, Rule
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.newest_spark]
 
 MORE = (
     Case("array<binary>", "bytes", "array(X'00FF', X'', null)"),

@@ -1,55 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Numbers and texts out of bytes, and back; all little-endian.
+//! Bytes behind their number, read from the front of others, and back; numbers are little-endian.
+//!
+//! Each returns `None` once the bytes do not suffice.
 
-/// Reads from the front of bytes; `None` once they do not suffice.
-pub(crate) struct Reader<'a> {
-    bytes: &'a [u8],
+use bytes::Buf;
+
+pub(crate) fn array<const N: usize>(from: &mut &[u8]) -> Option<[u8; N]> {
+    from.split_off(..N)?.try_into().ok()
 }
 
-impl<'a> Reader<'a> {
-    pub(crate) const fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes }
-    }
+/// Reads a number of things that take a byte each at least.
+pub(crate) fn count(from: &mut &[u8]) -> Option<usize> {
+    let count = usize::try_from(from.try_get_u64_le().ok()?).ok()?;
+    (count <= from.len()).then_some(count)
+}
 
-    /// Returns all that is left.
-    pub(crate) const fn rest(&self) -> &'a [u8] {
-        self.bytes
-    }
+pub(crate) fn bytes<'a>(from: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let length = count(from)?;
+    from.split_off(..length)
+}
 
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
-    }
-
-    pub(crate) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (array, rest) = self.bytes.split_first_chunk()?;
-        self.bytes = rest;
-        Some(*array)
-    }
-
-    pub(crate) fn u16(&mut self) -> Option<u16> {
-        self.array().map(u16::from_le_bytes)
-    }
-
-    pub(crate) fn u32(&mut self) -> Option<u32> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    pub(crate) fn u64(&mut self) -> Option<u64> {
-        self.array().map(u64::from_le_bytes)
-    }
-
-    /// Reads a number of things that take a byte each at least.
-    pub(crate) fn count(&mut self) -> Option<usize> {
-        let count = usize::try_from(self.u64()?).ok()?;
-        (count <= self.bytes.len()).then_some(count)
-    }
-
-    pub(crate) fn bytes(&mut self) -> Option<&'a [u8]> {
-        let length = self.count()?;
-        let (bytes, rest) = self.bytes.split_at_checked(length)?;
-        self.bytes = rest;
-        Some(bytes)
-    }
+pub(crate) fn text(from: &mut &[u8]) -> Option<String> {
+    String::from_utf8(bytes(from)?.to_vec()).ok()
 }
 
 /// Writes bytes behind their number.

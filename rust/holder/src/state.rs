@@ -14,12 +14,13 @@
 use std::fmt;
 
 use arrow::error::ArrowError;
+use bytes::Buf;
 use sparkawait_core::ErrorKind;
 use sparkawait_task::error::TaskError;
 use sparkawait_task::saved::SavedOperator;
 
 use crate::ipc;
-use crate::reader::{Reader, put_bytes, put_count};
+use crate::reader::{array, bytes, count, put_bytes, put_count, text};
 
 const MAGIC: [u8; 4] = *b"SAWC";
 const VERSION: u16 = 1;
@@ -96,9 +97,10 @@ impl Carried {
     /// # Errors
     ///
     /// Written by another version, or damaged.
-    pub fn decode(bytes: &[u8]) -> Result<Self, TaskError> {
-        let mut reader = Reader::new(bytes);
-        let version = reader.array::<4>().filter(|it| *it == MAGIC).and_then(|_| reader.u16());
+    pub fn decode(payload: &[u8]) -> Result<Self, TaskError> {
+        let mut rest = payload;
+        let magic = array(&mut rest).filter(|it| *it == MAGIC);
+        let version = magic.and_then(|_| rest.try_get_u16_le().ok());
         match version {
             Some(VERSION) => {}
             None => return Err(damaged()),
@@ -110,23 +112,23 @@ impl Carried {
                 return Err(TaskError::Saved { kind: ErrorKind::SnapshotVersionUnknown, message });
             }
         }
-        let sum = reader.u64();
-        if sum != Some(checksum(bytes.get(14..).unwrap_or_default())) {
+        let sum = rest.try_get_u64_le();
+        if sum != Ok(checksum(rest)) {
             return Err(damaged());
         }
-        Self::read(&mut reader).ok_or_else(damaged)
+        Self::read(rest).ok_or_else(damaged)
     }
 
-    fn read(reader: &mut Reader<'_>) -> Option<Self> {
-        let written_at = reader.array().map(i64::from_le_bytes)?;
-        let (shard, shards) = (reader.array().map(i32::from_le_bytes)?, reader.u32()?);
-        let (task, part) = (TaskId(reader.array()?), reader.u64()?);
-        let token = reader.array()?;
-        let address = String::from_utf8(reader.bytes()?.to_vec()).ok()?;
-        let schema = reader.bytes()?.to_vec();
-        let completed_rows = reader.u64()?;
-        let (completed, operators) = (all(reader)?, all(reader)?);
-        reader.is_empty().then_some(Self {
+    fn read(mut rest: &[u8]) -> Option<Self> {
+        let written_at = rest.try_get_i64_le().ok()?;
+        let (shard, shards) = (rest.try_get_i32_le().ok()?, rest.try_get_u32_le().ok()?);
+        let (task, part) = (TaskId(array(&mut rest)?), rest.try_get_u64_le().ok()?);
+        let token = array(&mut rest)?;
+        let address = text(&mut rest)?;
+        let schema = bytes(&mut rest)?.to_vec();
+        let completed_rows = rest.try_get_u64_le().ok()?;
+        let (completed, operators) = (all(&mut rest)?, all(&mut rest)?);
+        rest.is_empty().then_some(Self {
             written_at,
             shard,
             shards,
@@ -175,9 +177,9 @@ fn put_all(out: &mut Vec<u8>, items: &[Vec<u8>]) {
     }
 }
 
-fn all(reader: &mut Reader<'_>) -> Option<Vec<Vec<u8>>> {
-    let count = reader.count()?;
-    (0..count).map(|_| reader.bytes().map(<[u8]>::to_vec)).collect()
+fn all(from: &mut &[u8]) -> Option<Vec<Vec<u8>>> {
+    let count = count(from)?;
+    (0..count).map(|_| bytes(from).map(<[u8]>::to_vec)).collect()
 }
 
 fn damaged() -> TaskError {

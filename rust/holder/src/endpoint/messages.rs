@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use sparkawait_wire::ChannelKey;
 use sparkawait_wire::event::FIRST_CODE;
 
-use crate::reader::{Reader, put_bytes};
+use crate::reader::{array, put_bytes, text};
 use crate::state::TaskId;
 
 /// How often somebody who waits looks for something else.
@@ -85,18 +85,20 @@ impl Subject {
     }
 
     pub(super) fn read(subject: &[u8]) -> Option<Self> {
-        let (kind, rest) = subject.split_first()?;
-        let mut reader = Reader::new(rest);
+        let (kind, mut rest) = subject.split_first()?;
         let read = match kind {
             0 => {
-                let (task, part) = (TaskId(reader.array()?), reader.u64()?);
-                let owner = String::from_utf8(reader.bytes()?.to_vec()).ok()?;
+                let (task, part) = (TaskId(array(&mut rest)?), rest.try_get_u64_le().ok()?);
+                let owner = text(&mut rest)?;
                 Self::Part { task, owner, part }
             }
-            1 => Self::Rows(ChannelKey { index: reader.u32()?, generation: reader.u32()? }),
+            1 => {
+                let (index, generation) = (rest.try_get_u32_le(), rest.try_get_u32_le());
+                Self::Rows(ChannelKey { index: index.ok()?, generation: generation.ok()? })
+            }
             _ => return None,
         };
-        reader.is_empty().then_some(read)
+        rest.is_empty().then_some(read)
     }
 }
 

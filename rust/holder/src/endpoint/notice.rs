@@ -14,9 +14,11 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use bytes::Buf;
+
 use super::folder::folder;
 use super::messages::Address;
-use crate::reader::{Reader, put_bytes};
+use crate::reader::{array, put_bytes, text};
 use crate::state::{TaskId, checksum};
 
 const MAGIC: [u8; 4] = *b"SAWN";
@@ -102,13 +104,13 @@ fn encode(step: &str, task: TaskId, address: &Address) -> Vec<u8> {
 }
 
 fn decode(bytes: &[u8]) -> Option<Found> {
-    let mut reader = Reader::new(bytes);
-    let is_known = reader.array() == Some(MAGIC) && reader.u16() == Some(VERSION);
-    let step = String::from_utf8(reader.bytes()?.to_vec()).ok()?;
-    let (task, token) = (TaskId(reader.array()?), reader.array()?);
-    let path = String::from_utf8(reader.bytes()?.to_vec()).ok()?;
+    let mut rest = bytes;
+    let is_known = array(&mut rest) == Some(MAGIC) && rest.try_get_u16_le() == Ok(VERSION);
+    let step = text(&mut rest)?;
+    let (task, token) = (TaskId(array(&mut rest)?), array(&mut rest)?);
+    let path = text(&mut rest)?;
     let found = Found { step, task, address: Address { path, token } };
-    (is_known && reader.is_empty()).then_some(found)
+    (is_known && rest.is_empty()).then_some(found)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind as IoKind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use sparkawait_core::ErrorKind;
 use sparkawait_runtime::Patience;
 use sparkawait_wire::ChannelKey;
@@ -15,7 +15,7 @@ use super::inbox::Received;
 use super::link::Link;
 use super::messages::{ANSWER, Address, FAILED, GIVEN_UP, Subject, TURN, about};
 use crate::part_end::{Counts, PartEnd};
-use crate::reader::Reader;
+use crate::reader::bytes;
 use crate::state::TaskId;
 
 /// Why a step over a connection did not come to its end.
@@ -169,15 +169,15 @@ impl Answer {
             about::OUTPUT => self.end.outputs.push(whole),
             about::OPERATOR => self.end.operators.push(whole),
             about::NUMBERS => {
-                let mut reader = Reader::new(&whole);
-                self.end.output_rows = reader.u64()?;
-                self.end.carried = reader.u64()?;
-                self.end.held = reader.u64()?;
-                self.end.oldest = Duration::from_nanos(reader.u64()?);
-                while !reader.is_empty() {
+                let mut rest = whole.as_slice();
+                self.end.output_rows = rest.try_get_u64_le().ok()?;
+                self.end.carried = rest.try_get_u64_le().ok()?;
+                self.end.held = rest.try_get_u64_le().ok()?;
+                self.end.oldest = Duration::from_nanos(rest.try_get_u64_le().ok()?);
+                while !rest.is_empty() {
                     let mut numbers = [0; 8];
                     for number in &mut numbers {
-                        *number = reader.u64()?;
+                        *number = rest.try_get_u64_le().ok()?;
                     }
                     self.end.counts.push(Counts::from_numbers(numbers));
                 }
@@ -193,9 +193,9 @@ fn failure(received: &Received) -> StepError {
     let Received::Reset(FAILED, reason) = received else {
         return StepError::Lost(io::Error::new(IoKind::ConnectionAborted, "it has other rows"));
     };
-    let mut reader = Reader::new(reason);
-    let kind = reader.bytes().and_then(|it| std::str::from_utf8(it).ok());
+    let mut rest: &[u8] = reason;
+    let kind = bytes(&mut rest).and_then(|it| std::str::from_utf8(it).ok());
     let kind = kind.and_then(ErrorKind::from_code).unwrap_or(ErrorKind::Internal);
-    let message = String::from_utf8_lossy(reader.rest()).into_owned();
+    let message = String::from_utf8_lossy(rest).into_owned();
     StepError::Failed { kind, message }
 }

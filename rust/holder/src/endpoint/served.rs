@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind as IoKind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use sparkawait_core::ErrorKind;
 use sparkawait_runtime::Patience;
 use sparkawait_task::error::TaskError;
@@ -19,7 +19,7 @@ use crate::detached::DetachedTask;
 use crate::ipc;
 use crate::part::{Begun, Claim};
 use crate::part_end::{Counts, PartEnd};
-use crate::reader::{Reader, put_bytes};
+use crate::reader::put_bytes;
 
 /// Bytes of a piece of something long: what others send goes between the pieces.
 const PIECE: usize = 256 << 10;
@@ -134,8 +134,8 @@ fn serve_part(
             Received::Message(cost, payload) => {
                 match payload.split_first() {
                     Some((&about::ROWS, bundle)) => put(link, task, answers, bundle)?,
-                    Some((&about::PATIENCE, linger)) => {
-                        let linger = Reader::new(linger).u64().filter(|it| *it < u64::MAX);
+                    Some((&about::PATIENCE, mut linger)) => {
+                        let linger = linger.try_get_u64_le().ok().filter(|it| *it < u64::MAX);
                         let linger = linger.map(Duration::from_nanos);
                         patience = linger.map_or(Patience::Drain, Patience::Linger);
                     }

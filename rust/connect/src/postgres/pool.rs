@@ -53,11 +53,14 @@ struct SlotState {
     backoff: Backoff,
 }
 
-/// The use of a connection; counted until it is dropped.
+/// The use of a connection.
 pub(crate) struct Lease {
-    slot: Arc<Slot>,
+    counted: Counted,
     session: Arc<Session>,
 }
+
+/// A query that has a place, or wants it; counted until it is dropped.
+struct Counted(Arc<Slot>);
 
 impl Pool {
     /// Returns the pool of this process for `config`.
@@ -159,32 +162,23 @@ enum Look {
     Busy,
 }
 
-/// Counts a query until it becomes a lease or is given up.
-struct Counted<'a>(Option<&'a Arc<Slot>>);
-
-impl<'a> Counted<'a> {
-    fn new(slot: &'a Arc<Slot>) -> Self {
+impl Counted {
+    fn new(slot: &Arc<Slot>) -> Self {
         slot.in_flight.fetch_add(1, Ordering::SeqCst);
-        Self(Some(slot))
+        Self(Arc::clone(slot))
     }
 
     /// Returns the use of a connection, unless somebody has given it up.
-    fn lease(mut self, session: Arc<Session>) -> Option<Lease> {
+    fn lease(self, session: Arc<Session>) -> Option<Lease> {
         // Seen here, or the one who gives it up sees this query in the count.
-        if session.is_given_up() {
-            return None;
-        }
-        // The slot is there until here.
-        let slot = self.0.take().map(Arc::clone)?;
-        Some(Lease { slot, session })
+        (!session.is_given_up()).then_some(Lease { counted: self, session })
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for Counted {
     fn drop(&mut self) {
-        if let Some(slot) = self.0 {
-            slot.in_flight.fetch_sub(1, Ordering::SeqCst);
-        }
+        self.0.was_used();
+        self.0.in_flight.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -285,8 +279,8 @@ struct Asked<'a>(&'a Lease);
 
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
-        let Lease { slot, session } = self.0;
-        session.give_up_if(|| slot.in_flight.load(Ordering::SeqCst) == 1);
+        let Lease { counted, session } = self.0;
+        session.give_up_if(|| counted.0.in_flight.load(Ordering::SeqCst) == 1);
     }
 }
 
@@ -295,13 +289,6 @@ impl Deref for Lease {
 
     fn deref(&self) -> &Session {
         &self.session
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        self.slot.was_used();
-        self.slot.in_flight.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

@@ -75,7 +75,7 @@ def test_no_secret_is_pickled_or_shown(monkeypatch):
     assert again == function
     assert b"s3cret" not in pickle.dumps(function)
     assert "s3cret" not in repr(function)
-    assert again._description(retry_misses=False)["headers"] == [("Authorization", "Bearer s3cret")]
+    assert again.description()["headers"] == [("Authorization", "Bearer s3cret")]
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def lookup(dsn=DSN, statement=SQL, args=("id",), **options):
 
 
 def described(function, *, retry_misses=False) -> dict:
-    return json.loads(json.dumps(function._description(retry_misses=retry_misses)))
+    return json.loads(json.dumps(function.description(retry_misses=retry_misses)))
 
 
 @pytest.mark.parametrize(

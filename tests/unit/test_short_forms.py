@@ -213,7 +213,7 @@ def test_bytes_are_said_as_texts_wherever_they_are_bounded():
     assert http.Client(max_reply_bytes="5 MB").max_reply_bytes == 5 << 20
     lookup = {"schema": "y int", "max_reply_bytes": "5 MB"}
     sql = postgres.lookup("host=h", "select 1 as y where 1 = $1", ["x"], **lookup)
-    assert sql.options["max_reply_bytes"] == 5 << 20
+    assert sql.options.max_reply_bytes == 5 << 20
     redis.get("redis://h", "{x}", **lookup)
 
 

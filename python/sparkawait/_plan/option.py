@@ -142,6 +142,21 @@ def checked(
     return {name: it.check(given.get(name, it.default), name) for name, it in options.items()}
 
 
+class Values:  # noqa: PLW1641 - what it holds may not be hashable
+    """What `checked` returned for the options of the class, by attribute; not to be changed."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        """Takes the values."""
+        self.__dict__.update(values)
+
+    def replaced(self, **values: Any) -> Self:
+        """Returns the same with some other values."""
+        return type(self)({**self.__dict__, **values})
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other.__dict__ == self.__dict__
+
+
 def documented(options: Mapping[str, Option[Any]], types: type) -> Callable[[_F], _F]:
     """Has a function or class that takes `options` as keywords show each of them.
 

@@ -9,10 +9,9 @@ Made and checked on the driver, pickled, started in the executors.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pyarrow as pa
 
@@ -24,6 +23,9 @@ from sparkawait._plan.option import Option, one_of, optional
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.native_function import NativeFunction
 from sparkawait.secrets import LookUp, Secret, Sources, a_password, left_out, looked_up
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 HOW = Option(
     'what happens to a row that misses: `"left"` gives nulls, `"inner"` drops it',
@@ -73,15 +75,28 @@ class Connector(NativeFunction):
             msg = f"`{self.name}` has a column of a type that it cannot read: {error}"
             raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID) from error
 
+    def dropping_misses(self) -> Self:
+        """Returns the function with ``how="inner"``."""
+        own: Any = self
+        return replace(own, options=own.options.replaced(how="inner"))
+
     def _native(self, *, retry_misses: bool) -> _core.Native:
         return self._as_native(looked_up, retry_misses=retry_misses)
 
     def _as_native(self, look_up: LookUp, *, retry_misses: bool = False) -> _core.Native:
-        description = self._description(look_up, retry_misses=retry_misses)
+        description = self.description(look_up, retry_misses=retry_misses)
         return _core.Native.of(self.connector, json.dumps(description), self._sources()[0])
 
-    def _description(self, look_up: LookUp = looked_up, *, retry_misses: bool) -> dict[str, Any]:
+    def description(
+        self, look_up: LookUp = looked_up, *, retry_misses: bool = False
+    ) -> dict[str, Any]:
         """Returns what tasks are told, with the secrets looked up."""
+        own: Any = self
+        misses = {"how": own.options.how, "retry": retry_misses}
+        return {**self._description(look_up), "misses": misses, "required": own.required}
+
+    def _description(self, look_up: LookUp) -> dict[str, Any]:
+        """Returns what tasks are told of this connector alone."""
         raise NotImplementedError
 
     def _sources(self) -> tuple[Sources, dict[str, str]]:
@@ -155,9 +170,9 @@ class Certificates:
         return self != Certificates()
 
     @staticmethod
-    def of(options: Mapping[str, Any]) -> Certificates:
+    def of(options: CertificateOptions) -> Certificates:
         """Returns those among the options of a connector."""
-        return Certificates(**{name: options[name] for name in _PARTS})
+        return Certificates(options.ca, options.certificate, options.private_key)
 
     def texts(self, look_up: LookUp) -> dict[str, str | None]:
         """Returns the PEM texts: those of files and secrets too, where secrets are looked up.

@@ -112,7 +112,7 @@ def _proxy(proxy: str | Secret | Literal[False] | None, look_up: LookUp) -> str 
     return "none" if proxy is False else {"url": reveal(proxy, look_up, "http://proxy")}
 
 
-the_client = ObjectOf(Client, "a sparkawait.http.Client", default=Client())
+the_client = ObjectOf(Client, "a sparkawait.http.Client")
 
 
 # -- which hosts a row may name, and when you must say so
@@ -126,20 +126,16 @@ _HARMLESS_HEADERS = frozenset(
 _USER = re.compile(r"[^/?#]*://[^/?#]*@")
 
 
-def check_hosts(value: object) -> tuple[str, ...] | None:
+def check_hosts(value: object, name: str) -> tuple[str, ...]:
     """Returns the hosts of ``allow_hosts``; their form is checked with the rest of the request.
 
     Raises:
         ConfigurationError: If they are not texts.
     """
-    if value is None:
-        return None
+    rule = "a list of names of hosts"
     if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):
-        refuse(
-            f"`allow_hosts` must be a list of names of hosts, got {shown(cast('object', value))}"
-        )
-    hosts = cast("Iterable[object]", value)
-    return tuple(text(host, "allow_hosts", "a list of names of hosts") for host in hosts)
+        refuse(f"`{name}` must be {rule}, got {shown(cast('object', value))}")
+    return tuple(text(host, name, rule) for host in cast("Iterable[object]", value))
 
 
 def require_hosts(

@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Literal, cast
 
 from sparkawait._plan.checks import integer, mapping, refuse, shown, text
-from sparkawait._plan.option import Option, one_of, optional, options_of
+from sparkawait._plan.option import Option, Values, one_of, optional, options_of
 from sparkawait.batch import the_batch
 from sparkawait.connectors.base import HOW, tls_words
 from sparkawait.connectors.http_auth import the_auth
@@ -24,10 +24,10 @@ from sparkawait.connectors.http_client import MAX_CONNECTIONS, Client, check_hos
 _STATUSES = range(100, 1000)
 
 
-def _key(value: object) -> str | Literal[True] | None:
+def _key(value: object, name: str) -> str | Literal[True] | None:
     if value is None or isinstance(value, bool):
         return True if value else None
-    return text(value, "idempotency_key", "True or a template")
+    return text(value, name, "True or a template")
 
 
 def _body(value: object, name: str) -> Template | Lines:
@@ -76,7 +76,9 @@ def require(condition: bool, message: str) -> None:  # noqa: FBT001 - what is to
         refuse(message)
 
 
-class _Fields:
+class HttpValues(Values):
+    """The options of HTTP functions; what a function has of them is checked."""
+
     query = Option(
         "parameters to append to the address, by name; values are templates",
         _templates,
@@ -124,14 +126,14 @@ class _Fields:
         '`"http://localhost"` and where the address itself starts with `http://`. A row '
         "that names another fails, and no call is made. Needed where a column names the "
         "host and a header, a secret or a password goes along",
-        lambda value, _: check_hosts(value),
+        optional(check_hosts),
         type="Iterable[str] | None",
     )
     idempotency_key = Option(
         "sends the header `Idempotency-Key`, the same in all attempts of a row: `True` "
         "for a random one, which is another one when Spark runs the task again, or a "
         "template over columns that name the row. With `batch` one for a request, made of its rows",
-        lambda value, _: _key(value),
+        _key,
         type="str | Literal[True] | None",
     )
     batch = Option(
@@ -207,13 +209,13 @@ class _Fields:
         "how connections are made: `sa.http.Client(connect_timeout=, read_timeout=, "
         "max_reply_bytes=, redirects=, version=, streams_per_connection=, compressed=, proxy=, "
         "ca=, certificate=, private_key=)`; several functions may have the same",
-        the_client,
+        lambda value, name: the_client(value, name) or Client(),
         type="Client | None",
         shown="`sa.http.Client()`",
     )
 
 
-HTTP_OPTIONS = options_of(_Fields)
+HTTP_OPTIONS = options_of(HttpValues)
 """The options by name."""
 
 HTTP_HINTS = {

@@ -26,7 +26,7 @@ from sparkawait._plan.checks import refuse, shown
 from sparkawait.capture import Capture
 from sparkawait.connectors.http_body import Each, Lines, changed
 from sparkawait.connectors.http_client import Client
-from sparkawait.connectors.http_request import Checked, HttpFunction
+from sparkawait.connectors.http_request import HttpFunction, Request
 from sparkawait.exceptions import ErrorKind
 from sparkawait.wait_options import FunctionWithOptions
 
@@ -38,7 +38,7 @@ _STEP = re.compile(
 _FEW = 8
 
 
-def absent(options: Checked, column: str, body: bytes, row: int) -> str:
+def absent(options: Request, column: str, body: bytes, row: int) -> str:
     """Returns why a column of an answer is null, if the answer has nothing at its path."""
     try:
         document = json.loads(body)
@@ -189,11 +189,10 @@ def _asking(function: HttpFunction) -> HttpFunction:
     headers = tuple(
         (f"{_HEADER}{index}", name) for index, (_, name) in enumerate(options.response_headers)
     )
-    asking = replace(
-        options,
+    asking = options.replaced(
         # The place of an array has one element.
         json=changed(options.json, lambda it: [it.value] if isinstance(it, Each) else it),
-        items=None,
+        batches=None,
         rows=None,
         paths=(),
         returns="bytes",
@@ -256,10 +255,9 @@ def _made_of(
     import sparkawait.arrow
 
     options = function.options
-    is_batched = options.items is not None
+    is_batched = options.batches is not None
     with _Replaying(answer) as url:
-        here = replace(
-            options,
+        here = options.replaced(
             query=(),
             headers=(),
             has_json=options.has_json and is_batched,

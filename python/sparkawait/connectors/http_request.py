@@ -18,12 +18,10 @@ from sparkawait._plan.models import Declared, Model
 from sparkawait._plan.option import checked
 from sparkawait.batch import Batch
 from sparkawait.connectors.base import Connector
-from sparkawait.connectors.http_auth import Auth
 from sparkawait.connectors.http_body import (
     Each,
     Items,
     Lines,
-    Part,
     Template,
     check_items,
     check_template,
@@ -32,10 +30,10 @@ from sparkawait.connectors.http_body import (
     refuse_own_type,
     reveal_template,
 )
-from sparkawait.connectors.http_client import Client, require_hosts
-from sparkawait.connectors.http_options import HTTP_HINTS, HTTP_OPTIONS, require
+from sparkawait.connectors.http_client import require_hosts
+from sparkawait.connectors.http_options import HTTP_HINTS, HTTP_OPTIONS, HttpValues, require
 from sparkawait.exceptions import ErrorKind
-from sparkawait.secrets import LookUp, Secret, Sources, looked_up, sources_of
+from sparkawait.secrets import LookUp, Secret, Sources, sources_of
 from sparkawait.types import duplicate
 
 _OF_AUTH = ("Authorization", "of `auth`")
@@ -50,37 +48,16 @@ _MAX_BITS = 4096
 """Bits of a number in a JSON body; Python writes no number of many times as many."""
 
 
-@dataclass(frozen=True, repr=False)
-class Checked:
-    """The options as they are sent to executors."""
+class Request(HttpValues):
+    """The options of a function, with what several of them mean together."""
 
-    query: tuple[tuple[str, Template], ...]
-    headers: tuple[tuple[str, Template], ...]
     has_json: bool
-    json: Any
-    body: Template | Lines | None
-    form: tuple[tuple[str, Template], ...] | None
-    multipart: tuple[tuple[str, Part], ...] | None
-    auth: Auth | None
-    items: Items | None
-    allow_hosts: tuple[str, ...] | None
-    idempotency_key: str | Literal[True] | None
-    rows: str | None
-    paths: tuple[tuple[str, str], ...]
-    returns: str
-    status: str | None
-    response_headers: tuple[tuple[str, str], ...]
-    how: str
-    success: tuple[tuple[int, int], ...]
-    missing: tuple[int, ...]
-    retry_status: tuple[tuple[int, int], ...] | None
-    max_requests: int | None
-    client: Client
+    batches: Items | None
 
 
 def check_options(
     method: str, url: Template, schema: Declared | None, options: dict[str, Any]
-) -> tuple[Checked, pa.Schema, tuple[str, ...]]:
+) -> tuple[Request, pa.Schema, tuple[str, ...]]:
     """Checks the options; returns them with the columns that come out and those that go in.
 
     Raises:
@@ -94,8 +71,8 @@ def check_options(
     require(bool(values["success"]), "`success` must have a status")
     if "missing" not in options:
         values["missing"] = (404,) if method in {"GET", "HEAD"} else ()
-    values["items"] = check_items(values)
-    request = Checked(has_json="json" in options, **values)
+    batches = check_items(values)
+    request = Request({**values, "batches": batches, "has_json": "json" in options})
     columns = _input_columns(url, request)
     told = request.headers if request.auth is None else (*request.headers, _OF_AUTH)
     sent = (request.json, request.body, request.form, request.multipart)
@@ -111,7 +88,7 @@ def _check_headers(values: dict[str, Any]) -> None:
         refuse("`auth` and the header `Authorization` exclude each other")
 
 
-def _result_schema(checked: Checked, schema: Declared | None) -> pa.Schema:
+def _result_schema(checked: Request, schema: Declared | None) -> pa.Schema:
     fields: list[pa.Field[Any]] = []
     if checked.returns == "json":
         if schema is None:
@@ -142,7 +119,7 @@ def _result_schema(checked: Checked, schema: Declared | None) -> pa.Schema:
     return pa.schema(fields)
 
 
-def _input_columns(url: Template, checked: Checked) -> tuple[str, ...]:
+def _input_columns(url: Template, checked: Request) -> tuple[str, ...]:
     key = checked.idempotency_key
     found: list[str] = []
     templates = [
@@ -158,8 +135,8 @@ def _input_columns(url: Template, checked: Checked) -> tuple[str, ...]:
     for option, template in templates:
         if template is not None and not isinstance(template, Secret):
             found.extend(_core.template_columns(template, option))
-    if checked.items is not None:
-        found.extend(id_columns(checked.items))
+    if checked.batches is not None:
+        found.extend(id_columns(checked.batches))
     return tuple(dict.fromkeys(found))
 
 
@@ -220,7 +197,7 @@ class HttpFunction(Connector):
     method: str
     # Addresses, headers and bodies may have a token written into them.
     url: Template = field(repr=False)
-    options: Checked = field(repr=False)
+    options: Request = field(repr=False)
     result_schema: pa.Schema = field(repr=False)
     input_columns: tuple[str, ...]
     required: tuple[str, ...] = field(default=(), repr=False)
@@ -259,26 +236,22 @@ class HttpFunction(Connector):
     @property
     def batching(self) -> Batch | None:
         """How rows are put together into requests."""
-        return None if self.options.items is None else self.options.items.batch
+        return None if self.options.batches is None else self.options.batches.batch
 
     def bounded(self, calls: int, rows: int) -> HttpFunction:
         """Returns the function for a task that makes so many requests of so many rows.
 
         To be called where they are made: without ``max_requests=`` the process has its bounds.
         """
-        most, items = self.options.max_requests, self.options.items
+        most, items = self.options.max_requests, self.options.batches
         most = _requests_of_process(calls) if most is None else min(calls, most)
         items = None if items is None else items.bounded(rows)
-        return replace(self, options=replace(self.options, max_requests=most, items=items))
-
-    def dropping_misses(self) -> HttpFunction:
-        """Returns the function with ``how="inner"``."""
-        return replace(self, options=replace(self.options, how="inner"))
+        return replace(self, options=self.options.replaced(max_requests=most, batches=items))
 
     @property
     def may_have_several_results(self) -> bool:
         """Whether an array of the document is the result rows of one row."""
-        return self.options.rows is not None and self.options.items is None
+        return self.options.rows is not None and self.options.batches is None
 
     def _sources(self) -> tuple[Sources, dict[str, str]]:
         auth, headers = self.options.auth, enumerate(self.options.headers)
@@ -291,7 +264,7 @@ class HttpFunction(Connector):
         own_readers, own_told = sources_of(changing)
         return readers | own_readers, told | own_told
 
-    def _description(self, look_up: LookUp = looked_up, *, retry_misses: bool) -> dict[str, Any]:
+    def _description(self, look_up: LookUp) -> dict[str, Any]:
         options = self.options
 
         def pairs(templates: Iterable[tuple[str, Template]]) -> list[tuple[str, str]]:
@@ -311,13 +284,11 @@ class HttpFunction(Connector):
             "returns": {"text": "body", "bytes": "body"}.get(options.returns, options.returns),
             "rows": options.rows,
             "paths": options.paths,
-            "required": self.required,
             "status": options.status is not None,
             "response_headers": [name for _, name in options.response_headers],
             "success": options.success,
             "missing": options.missing,
             "retry_status": options.retry_status,
-            "misses": {"how": options.how, "retry": retry_misses},
             "connections": options.max_requests or 1,
             "max_response_bytes": options.client.max_reply_bytes,
             "redirects": options.client.redirects,
@@ -345,16 +316,16 @@ def _requests_of_process(calls: int) -> int:
     return min(calls, most)
 
 
-def _batch(options: Checked, look_up: LookUp) -> dict[str, Any] | None:
-    items = options.items
+def _batch(options: Request, look_up: LookUp) -> dict[str, Any] | None:
+    items = options.batches
     if items is None:
         return None
     values = [reveal_template(value, look_up) for value in items.values]
     return items.description(values, reveal_template(items.around, look_up))
 
 
-def _body(options: Checked, look_up: LookUp) -> dict[str, Any] | None:
-    if options.items is not None:
+def _body(options: Request, look_up: LookUp) -> dict[str, Any] | None:
+    if options.batches is not None:
         return None
     if options.has_json:
         return {"json": reveal_template(options.json, look_up)}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -30,6 +30,7 @@ from sparkawait._plan.checks import (
 from sparkawait._plan.models import Model, declared_by
 from sparkawait._plan.option import (
     Option,
+    Values,
     checked,
     documented,
     one_of,
@@ -53,7 +54,6 @@ from sparkawait.secrets import (
     Secret,
     Sources,
     left_out,
-    looked_up,
     reveal,
     sources_of,
 )
@@ -87,7 +87,9 @@ def _statement_timeout(value: object, name: str) -> float:
     return seconds
 
 
-class _Fields(CertificateOptions):
+class PostgresValues(CertificateOptions, Values):
+    """The options of a lookup in PostgreSQL; what a function has of them is checked."""
+
     how = HOW
     password = PASSWORD
     batch = Option(
@@ -160,9 +162,11 @@ class _Fields(CertificateOptions):
     )
 
 
-POSTGRES_OPTIONS = options_of(_Fields)
+POSTGRES_OPTIONS = options_of(PostgresValues)
 """The options by name."""
 
+
+_AS_GIVEN = ("null_args", "batch", "max_reply_bytes")
 
 MAX_ARGS = 65_535
 """Arguments of a statement that the protocol can count."""
@@ -178,7 +182,7 @@ class Lookup(Connector):
     dsn: str | Secret
     statement: str
     args: tuple[str, ...]
-    options: Mapping[str, Any]
+    options: PostgresValues
     """The other options, complete."""
     result_schema: pa.Schema = field(default_factory=lambda: pa.schema([]))
     parameters: tuple[int, ...] = ()
@@ -198,14 +202,14 @@ class Lookup(Connector):
     @property
     def idempotent(self) -> bool:
         """Whether two calls do what one does."""
-        return self.options["writes"] is not True
+        return self.options.writes is not True
 
     idempotent_by = "where two statements do what one does, give `writes='idempotent'`"
 
     @property
     def only_reads(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Whether it changes nothing."""
-        return self.options["writes"] is False
+        return self.options.writes is False
 
     @property
     def input_columns(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -221,10 +225,6 @@ class Lookup(Connector):
         """Most rows in queries at a time: those of a query on each connection."""
         return self._as_native(left_out).concurrency()
 
-    def dropping_misses(self) -> Lookup:
-        """Returns the function with ``how="inner"``."""
-        return replace(self, options={**self.options, "how": "inner"})
-
     def check(self, input_schema: pa.Schema | None = None) -> None:
         """Checks the server's address and the columns, as far as the driver can know."""
         # Without them nothing is known of the columns.
@@ -232,10 +232,10 @@ class Lookup(Connector):
         Connector.check(known, input_schema)
 
     def _sources(self) -> tuple[Sources, dict[str, str]]:
-        return sources_of({"dsn": self.dsn, "password": self.options["password"]})
+        return sources_of({"dsn": self.dsn, "password": self.options.password})
 
-    def _description(self, look_up: LookUp = looked_up, *, retry_misses: bool) -> dict[str, Any]:
-        options, password = self.options, self.options["password"]
+    def _description(self, look_up: LookUp) -> dict[str, Any]:
+        options, password = self.options, self.options.password
         certificates = Certificates.of(options)
         server = {
             "dsn": reveal(self.dsn, look_up, "host=host"),
@@ -243,26 +243,24 @@ class Lookup(Connector):
             "sources": self._sources()[1],
             "tls": certificates.texts(look_up),
             "is_certified": bool(certificates),
-            "connect_seconds": options["connect_timeout"],
-            "statement_seconds": options["statement_timeout"],
-            "writes": bool(options["writes"]),
-            "connections": options["connections"],
-            "prepare": options["prepare"],
+            "connect_seconds": options.connect_timeout,
+            "statement_seconds": options.statement_timeout,
+            "writes": bool(options.writes),
+            "connections": options.connections,
+            "prepare": options.prepare,
         }
         return {
             "server": server,
             "statement": self.statement,
             "args": self.args,
-            "misses": {"how": options["how"], "retry": retry_misses},
-            **{name: options[name] for name in ("null_args", "batch", "max_reply_bytes")},
+            **{name: getattr(options, name) for name in _AS_GIVEN},
             "parameters": self.parameters,
-            "required": self.required,
         }
 
     def described(self) -> Lookup:
         """Returns the function with the columns and types that the server says it has."""
         try:
-            description = json.dumps(self._description(retry_misses=False))
+            description = json.dumps(self.description())
         except ConfigurationError as error:
             msg = f"`schema` was not given, and the server cannot be asked: {error}; give schema="
             raise ConfigurationError(msg, ErrorKind.SCHEMA_MISSING) from None
@@ -317,7 +315,7 @@ def lookup(
         postgres.lookup('select name, tier from customers where id = $1', args=['customer_id'])
     """
     _check_texts(dsn, statement, args)
-    values = checked(POSTGRES_OPTIONS, options, tls_words("ca="))
+    values = PostgresValues(checked(POSTGRES_OPTIONS, options, tls_words("ca=")))
     Certificates.of(values)
     function = Lookup(dsn, statement, tuple(args), values)
     if schema is None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, cast
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ import pyarrow as pa
 from sparkawait import _core
 from sparkawait._plan.checks import flag, integer, refuse, shown, text
 from sparkawait._plan.models import Declared, Model
-from sparkawait._plan.option import Option, checked, one_of, optional, options_of, size
+from sparkawait._plan.option import Option, Values, checked, one_of, optional, options_of, size
 from sparkawait._quantities import positive_duration
 from sparkawait.connectors.base import (
     HOW,
@@ -22,7 +22,7 @@ from sparkawait.connectors.base import (
     Connector,
     tls_words,
 )
-from sparkawait.secrets import LookUp, Secret, Sources, looked_up, reveal, sources_of
+from sparkawait.secrets import LookUp, Secret, Sources, reveal, sources_of
 
 # -- the options that all lookups in Redis have: defaults, checks, and what they mean
 
@@ -30,7 +30,9 @@ MAX_CONNECTIONS = 1000
 """Of a process and node: each has buffers and a task, and commands are pipelined over few."""
 
 
-class _Fields(CertificateOptions):
+class RedisValues(CertificateOptions, Values):
+    """The options of a lookup in Redis; what a function has of them is checked."""
+
     how = HOW
     username = Option("where the URL does not have it", optional(text), type="str | None")
     password = PASSWORD
@@ -89,20 +91,21 @@ class _Fields(CertificateOptions):
     )
 
 
-REDIS_OPTIONS = options_of(_Fields)
+REDIS_OPTIONS = options_of(RedisValues)
 """The options by name."""
 
 
-def check_options(given: Mapping[str, Any]) -> dict[str, Any]:
+def check_options(given: Mapping[str, Any]) -> RedisValues:
     """Returns all options, checked.
 
     Raises:
         ConfigurationError: If one is wrong or unknown.
     """
-    values = checked(REDIS_OPTIONS, given, tls_words("ca= with a `url` of `rediss://`"))
-    if values["read_from"] == "replica" and not values["cluster"]:
+    hints = tls_words("ca= with a `url` of `rediss://`")
+    values = RedisValues(checked(REDIS_OPTIONS, given, hints))
+    if values.read_from == "replica" and not values.cluster:
         refuse("`read_from='replica'` needs `cluster=True`; a server alone is what its `url` names")
-    if values["sslmode"] == "verify-ca" and values["ca"] is None:
+    if values.sslmode == "verify-ca" and values.ca is None:
         refuse("`sslmode='verify-ca'` needs `ca`: anybody has a certificate for some host")
     Certificates.of(values)
     return values
@@ -190,7 +193,7 @@ class RedisFunction(Connector):
     arguments: tuple[tuple[str, str], ...]
     result_schema: pa.Schema
     shape: Any
-    options: Mapping[str, Any]
+    options: RedisValues
     required: tuple[str, ...] = ()
     has_idempotent_writes: bool = False
     rules: Model | None = None
@@ -213,7 +216,7 @@ class RedisFunction(Connector):
     @property
     def finds_channels(self) -> bool:
         """Whether there are several nodes; each is a channel."""
-        return bool(self.options["cluster"])
+        return bool(self.options.cluster)
 
     def __repr__(self) -> str:
         """Shows what is asked for, and not where."""
@@ -233,24 +236,20 @@ class RedisFunction(Connector):
         """Whether it is known to only read."""
         return self.operation != "command" or self.arguments[0][0].upper() in READS
 
-    def dropping_misses(self) -> RedisFunction:
-        """Returns the function with ``how="inner"``."""
-        return replace(self, options={**self.options, "how": "inner"})
-
     def _sources(self) -> tuple[Sources, dict[str, str]]:
         named = {f"url {index}": url for index, url in enumerate(self.url)}
-        return sources_of({**named, "password": self.options["password"]})
+        return sources_of({**named, "password": self.options.password})
 
-    def _description(self, look_up: LookUp = looked_up, *, retry_misses: bool) -> dict[str, Any]:
-        options, password = self.options, self.options["password"]
+    def _description(self, look_up: LookUp) -> dict[str, Any]:
+        options, password = self.options, self.options.password
         certificates = Certificates.of(options)
         form = "rediss://host" if certificates else "redis://host"
         server: dict[str, Any] = {
             "url": [reveal(url, look_up, form) for url in self.url],
-            **{name: options[name] for name in _OF_SERVER},
+            **{name: getattr(options, name) for name in _OF_SERVER},
             "password": None if password is None else reveal(password, look_up),
             "tls": certificates.texts(look_up),
-            "any_host": options["sslmode"] == "verify-ca",
+            "any_host": options.sslmode == "verify-ca",
             "sources": self._sources()[1],
         }
         return {
@@ -260,8 +259,6 @@ class RedisFunction(Connector):
             "shape": self.shape,
             "reads": self.only_reads,
             "is_split": self.operation == "mget",
-            "misses": {"how": options["how"], "retry": retry_misses},
-            "required": self.required,
         }
 
 
@@ -284,7 +281,7 @@ def make(
         if not isinstance(argument, str) or argument:  # pyright: ignore[reportUnnecessaryIsInstance]
             text(argument, option, "text with columns in braces")
     checked = check_options(options)
-    if checked["sentinel"] is not None and checked["cluster"]:
+    if checked.sentinel is not None and checked.cluster:
         refuse("`sentinel` and `cluster=True` exclude each other: a cluster has no sentinels")
     # A miss gives nulls, and a field that a hash lacks does, too.
     function = RedisFunction(

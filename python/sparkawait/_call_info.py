@@ -6,7 +6,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from sparkawait._plan.checks import text
-from sparkawait._plan.option import Option
+from sparkawait._plan.option import Option, optional
 
 __all__ = ["CALL_TYPE", "INFO"]
 
@@ -24,15 +24,10 @@ CALL_TYPE = pa.struct(
 """The type of the column, as the extension module makes it."""
 
 
-def _name(value: object, name: str) -> str | None:
-    """Returns the name of a column; ``None`` for none."""
-    return None if value is None else text(value, name, "the name of a column, such as 'call'")
-
-
 INFO = Option(
     'a name, such as `"call"`, of a struct column that tells of the calls of each row, failed ones'
     " included: attempts, seconds, waited, cached, hedged, status and cost",
-    _name,
+    optional(lambda value, name: text(value, name, "the name of a column, such as 'call'")),
     type="str | None",
     of_task=True,
     is_rare=True,

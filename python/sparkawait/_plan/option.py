@@ -17,7 +17,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, get_type_hints, overload
 
 from sparkawait._plan.checks import MAX_BYTES, choice, integer, refuse, shown, warn_once
-from sparkawait._quantities import Bytes, ColumnLike, columns, optional_duration, parse_size
+from sparkawait._quantities import Bytes, optional_duration, parse_size
 from sparkawait.exceptions import ErrorKind
 
 if TYPE_CHECKING:
@@ -257,8 +257,3 @@ def size(value: object, name: str) -> int:
 def one_of(*words: str) -> Callable[[object, str], Any]:
     """Returns a check for one of some words."""
     return lambda value, name: choice(value, name, *words)
-
-
-def route(value: object, name: str) -> tuple[ColumnLike, ...] | None:
-    """Returns where the channel of a row is found."""
-    return None if value is None else columns(value, name, ErrorKind.CHANNELS_INVALID)

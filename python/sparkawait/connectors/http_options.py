@@ -194,14 +194,14 @@ class HttpValues(Values):
     )
     retry_status = Option(
         "the statuses that are worth another attempt, likewise, also of a POST, and no others",
-        lambda value, name: None if value is None else tuple(_ranges(value, name)),
+        optional(lambda value, name: tuple(_ranges(value, name))),
         type="int | range | Iterable[int | range] | None",
         shown="408, 425, 429, 503, and with `retry` all from 500 where twice is harmless",
     )
     max_requests = Option(
         "most requests at a time in a task, up to 65 535: fewer than `max_concurrency`, or"
         " more than the default bound of a process, 1 024 or half of `ulimit -n`",
-        lambda value, name: None if value is None else integer(value, name, 1, MAX_CONNECTIONS),
+        optional(lambda value, name: integer(value, name, 1, MAX_CONNECTIONS)),
         type="int | None",
         shown="as many as `max_concurrency`",
     )

@@ -20,6 +20,7 @@ from sparkawait import (
 )
 from sparkawait._worker import life_cycle
 from sparkawait._worker.event_loop import event_loop_thread
+from sparkawait.batch import Batch
 
 
 @async_function("y bigint")
@@ -194,6 +195,16 @@ def test_a_call_that_blocks_the_loop_ends_the_task_after_its_time(brief, gate, c
     gate.set()
     blocked.thread.join(10)
     assert not blocked.thread.is_alive()
+
+
+@pytest.mark.parametrize("arrow", [False, True])
+def test_a_call_for_many_rows_that_blocks_the_loop_is_named(brief, gate, arrow):
+    @async_function("y bigint", batch=Batch(arrow=arrow), blocked_loop_timeout="50ms")
+    async def blocks(rows):
+        gate.wait()
+
+    with pytest.raises(AsyncFunctionError, match=r"blocks` at .* blocked the event loop"):
+        run(blocks, timeout=None)
 
 
 def test_a_timeout_of_a_row_that_blocks_is_bounded_by_the_same_option(brief, gate):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, cast
 
-from sparkawait._plan.callables import describe, is_async, misfit_of
+from sparkawait._plan.callables import check_plain
 from sparkawait._plan.checks import ObjectOf, choice, flag, integer, refuse, shown, text
 from sparkawait._plan.option import Option
 from sparkawait._quantities import ColumnLike, is_expression, parse_duration
@@ -338,15 +338,8 @@ def _check_cost(cost: object) -> None:
             "`cost` of RateLimit must be an int, a column of numbers, or a function of the row,"
             f" got {shown(cost)}"
         )
-    elif is_async(cost):
-        _refuse(
-            "`cost` of RateLimit must be a plain function, which returns at once,"
-            f" got `{describe(cost)}`"
-        )
     else:
-        misfit = misfit_of(cost, describe(cost), ["row"])
-        if misfit is not None:
-            _refuse(f"`cost` of RateLimit does not fit: {misfit}")
+        check_plain(cost, "`cost` of RateLimit", _KIND)
 
 
 def _refuse(message: str) -> NoReturn:

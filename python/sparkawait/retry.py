@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 from sparkawait import _core
-from sparkawait._plan.callables import misfit_of
+from sparkawait._plan.callables import check_call
 from sparkawait._plan.checks import ObjectOf, choice, flag, integer, number, refuse, shown
 from sparkawait._plan.option import Option
 from sparkawait._quantities import Duration, parse_duration
@@ -312,9 +312,10 @@ def exponential_backoff(
 
 def _checked(strategy: AsyncRetryStrategy, budget: object) -> AsyncRetryStrategy:
     integer(strategy.max_retries, "max_retries", 1, kind=_KIND)
-    if strategy.if_result is not None and not callable(strategy.if_result):
-        refuse(f"`if_result` must be callable, got {shown(strategy.if_result)}", _KIND)
-    _check_call(strategy.if_result, "if_result", "results")
+    if strategy.if_result is not None:
+        if not callable(strategy.if_result):
+            refuse(f"`if_result` must be callable, got {shown(strategy.if_result)}", _KIND)
+        check_call(strategy.if_result, "if_result", "results", kind=_KIND)
     _check_exception_predicate(strategy.if_exception)
     return replace(strategy, budget=_the_budget(budget, "budget"))
 
@@ -332,14 +333,8 @@ def _check_exception_predicate(predicate: object) -> None:
         refuse(
             f"`if_exception` must be an exception class or callable, got {shown(predicate)}", _KIND
         )
-    else:
-        _check_call(predicate, "if_exception", "error")
-
-
-def _check_call(predicate: object, option: str, argument: str) -> None:
-    misfit = None if predicate is None else misfit_of(predicate, option, [argument])
-    if misfit is not None:
-        refuse(misfit, _KIND)
+    elif predicate is not None:
+        check_call(predicate, "if_exception", "error", kind=_KIND)
 
 
 def _header_delay(delay: object) -> float:

@@ -134,7 +134,33 @@ def check_function(function: object) -> str:
     return name
 
 
-def check_call(function: object, name: str, argument: str, hint: str = "") -> None:
+def check_plain(function: object, option: str, kind: ErrorKind) -> None:
+    """Checks that a function of a row that an option takes is a plain one.
+
+    Args:
+        function: What was given.
+        option: The option, for messages.
+        kind: What is wrong otherwise.
+
+    Raises:
+        ConfigurationError: If it is an ``async def``, or does not take a row.
+    """
+    name = describe(function)
+    if is_async(function):
+        refuse(f"{option} must be a plain function, which returns at once, got `{name}`", kind)
+    misfit = misfit_of(function, name, ["row"])
+    if misfit is not None:
+        refuse(f"{option} does not fit: {misfit}", kind)
+
+
+def check_call(
+    function: object,
+    name: str,
+    argument: str,
+    hint: str = "",
+    *,
+    kind: ErrorKind = ErrorKind.FUNCTION_INVALID,
+) -> None:
     """Checks that `function` can be called with one argument.
 
     Args:
@@ -142,13 +168,14 @@ def check_call(function: object, name: str, argument: str, hint: str = "") -> No
         name: What messages call it.
         argument: The name of the argument.
         hint: What else may be done where it needs more arguments.
+        kind: What is wrong otherwise.
 
     Raises:
         ConfigurationError: If it cannot; says how it is called, and the way out.
     """
     misfit = misfit_of(function, name, [argument])
     if misfit is not None:
-        refuse(misfit + hint * ("but needs" in misfit), ErrorKind.FUNCTION_INVALID)
+        refuse(misfit + hint * ("but needs" in misfit), kind)
 
 
 def refuse_context_manager(function: object, name: str) -> None:

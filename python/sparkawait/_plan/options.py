@@ -17,7 +17,7 @@ from typing import Any, NoReturn, cast
 
 import pyarrow as pa
 
-from sparkawait._plan.callables import describe, is_async, misfit_of
+from sparkawait._plan.callables import check_plain
 from sparkawait._plan.capacity import asked_calls, batch_of, bounds, threads_of
 from sparkawait._plan.chain import check_no_rules, side_by_side
 from sparkawait._plan.checks import refuse, shown, warn_once
@@ -318,15 +318,7 @@ def _check_on_timeout(plan: Plan) -> None:
             "`on_timeout` needs a `timeout` or a `max_wait`, got None", ErrorKind.FALLBACK_INVALID
         )
     if callable(fallback):
-        if is_async(fallback):
-            refuse(
-                f"`on_timeout` must be a plain function, which returns at once,"
-                f" got `{describe(fallback)}`",
-                ErrorKind.FALLBACK_INVALID,
-            )
-        misfit = misfit_of(fallback, describe(fallback), ["row"])
-        if misfit is not None:
-            refuse(f"`on_timeout` does not fit: {misfit}", ErrorKind.FALLBACK_INVALID)
+        check_plain(fallback, "`on_timeout`", ErrorKind.FALLBACK_INVALID)
         return
     built = plan.result_builder().build([None], [fallback])
     for _, error in built.failures:

@@ -216,19 +216,36 @@ class ResultBuilder:
         """Finds the first column that does not fit. Values stay out of the message."""
         for mapping in mappings:
             for field in self._schema:
-                error = _explain_cell(
-                    mapping,
-                    field,
-                    required=self._is_required(field.name),
-                    single=len(self._names) == 1,
-                )
+                error = self._explain_cell(mapping, field)
                 if error is not None:
                     return error
         msg = "the result does not fit the schema"
         return ResultError(msg, ErrorKind.RESULT_SCHEMA_MISMATCH)
 
-    def _is_required(self, name: str) -> bool:
-        return self._names.index(name) in self._required
+    def _explain_cell(self, mapping: Mapping[str, Any], field: pa.Field) -> ResultError | None:
+        name = field.name
+        is_required = self._names.index(name) in self._required
+        try:
+            value = mapping[name]
+        except Exception:  # noqa: BLE001 - a mapping of the user's may raise anything
+            hint = f"; return {{{name!r}: ..}}" if self._only is not None else ""
+            msg = f"column `{name}` is missing from the result{hint}"
+            return ResultError(msg, ErrorKind.RESULT_SCHEMA_MISMATCH)
+        conversion = conversion_to(field.type)
+        path = ""
+        try:
+            values = [value] if conversion is None else conversion.all([value])
+            array = pa.array(values, type=field.type)
+        except Misfit as error:
+            got, path = error.got, error.path
+        except Exception:  # noqa: BLE001 - pyarrow's own message would hold the value
+            got = f"a value of type `{type(value).__name__}` that does not fit"
+        else:
+            return _null_error(name) if is_required and array.null_count else None
+        where = f" (in `{name}{path}`)" if path else ""
+        hint = "; await it" if isawaitable(value) else ""
+        msg = f"column `{name}` is declared as {simple_string(field.type)}, got {got}{where}{hint}"
+        return ResultError(msg, ErrorKind.RESULT_SCHEMA_MISMATCH)
 
 
 def _array(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
@@ -290,33 +307,6 @@ def _too_large() -> ResultError:
         " return less, or a reference to where it is"
     )
     return ResultError(msg, ErrorKind.RESULT_TOO_LARGE)
-
-
-def _explain_cell(
-    mapping: Mapping[str, Any], field: pa.Field, *, required: bool, single: bool
-) -> ResultError | None:
-    name = field.name
-    try:
-        value = mapping[name]
-    except Exception:  # noqa: BLE001 - a mapping of the user's may raise anything
-        hint = f"; return {{{name!r}: ..}}" if single else ""
-        msg = f"column `{name}` is missing from the result{hint}"
-        return ResultError(msg, ErrorKind.RESULT_SCHEMA_MISMATCH)
-    conversion = conversion_to(field.type)
-    path = ""
-    try:
-        values = [value] if conversion is None else conversion.all([value])
-        array = pa.array(values, type=field.type)
-    except Misfit as error:
-        got, path = error.got, error.path
-    except Exception:  # noqa: BLE001 - pyarrow's own message would hold the value
-        got = f"a value of type `{type(value).__name__}` that does not fit"
-    else:
-        return _null_error(name) if required and array.null_count else None
-    where = f" (in `{name}{path}`)" if path else ""
-    hint = "; await it" if isawaitable(value) else ""
-    msg = f"column `{name}` is declared as {simple_string(field.type)}, got {got}{where}{hint}"
-    return ResultError(msg, ErrorKind.RESULT_SCHEMA_MISMATCH)
 
 
 def _null_error(name: str) -> ResultError:

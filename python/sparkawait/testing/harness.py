@@ -352,26 +352,23 @@ class OperatorTestHarness:
 
     def _failure(self, name: str, attempts: int, token: int) -> BaseException:
         times = f"{attempts} attempt{'' if attempts == 1 else 's'}"
+        cause = self._objects[token]
         if name in {"timed out", "unavailable"}:
             msg, kind = f"the element timed out after {times}", ErrorKind.ELEMENT_TIMED_OUT
             if name == "unavailable":
                 msg = f"the element waited for too long after {times}: nothing was answered"
                 kind = ErrorKind.DESTINATION_UNAVAILABLE
-            timed_out = ElementTimeoutError(msg, kind, attempts=attempts)
-            timed_out.__cause__ = self._objects[token]
-            return timed_out
-        cause = self._objects[token]
-        if name == "refused":
+            error = ElementTimeoutError(msg, kind, attempts=attempts)
+        elif name == "refused":
             msg = f"the element was refused after {times}: its destination is paused"
-            refused = AsyncFunctionError(msg, ErrorKind.DESTINATION_PAUSED, attempts=attempts)
-            refused.__cause__ = cause
-            return refused
-        if isinstance(cause, AsyncIOError):
+            error = AsyncFunctionError(msg, ErrorKind.DESTINATION_PAUSED, attempts=attempts)
+        elif isinstance(cause, AsyncIOError):
             return cause
-        exhausted = name == "exhausted"
-        kind = ErrorKind.RETRIES_EXHAUSTED if exhausted else ErrorKind.USER_FUNCTION_FAILED
-        msg = f"the function failed after {times}: `{type(cause).__name__}`"
-        error = AsyncFunctionError(msg, kind, attempts=attempts)
+        else:
+            exhausted = name == "exhausted"
+            kind = ErrorKind.RETRIES_EXHAUSTED if exhausted else ErrorKind.USER_FUNCTION_FAILED
+            msg = f"the function failed after {times}: `{type(cause).__name__}`"
+            error = AsyncFunctionError(msg, kind, attempts=attempts)
         error.__cause__ = cause
         return error
 

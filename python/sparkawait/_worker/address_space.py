@@ -256,20 +256,27 @@ class _Threshold:
         self._own = 0
         """What it was set to last."""
 
-    def enter(self, calls: int) -> None:
+    @contextmanager
+    def raised(self, calls: int) -> Generator[None, None, None]:
+        """Raises the threshold of the youngest generation while at least one user is inside.
+
+        Args:
+            calls: How many calls of Python functions the user may have in flight.
+        """
         with self._lock:
             if self._users == 0:
                 self._before = self._own = gc.get_threshold()[0]
             self._users += 1
             self._calls += calls
             self._set(max(self._before, min(MOST, max(THRESHOLD, OBJECTS_PER_CALL * self._calls))))
-
-    def leave(self, calls: int) -> None:
-        with self._lock:
-            self._users -= 1
-            self._calls -= calls
-            if self._users == 0:
-                self._set(self._before)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                self._calls -= calls
+                if self._users == 0:
+                    self._set(self._before)
 
     def _set(self, wanted: int) -> None:
         youngest, *older = gc.get_threshold()
@@ -278,19 +285,5 @@ class _Threshold:
             self._own = wanted
 
 
-_threshold = _Threshold()
-"""One per process, as the collector is."""
-
-
-@contextmanager
-def collecting_less_often(calls: int) -> Generator[None, None, None]:
-    """Raises the threshold of the youngest generation while at least one user is inside.
-
-    Args:
-        calls: How many calls of Python functions the user may have in flight.
-    """
-    _threshold.enter(calls)
-    try:
-        yield
-    finally:
-        _threshold.leave(calls)
+collecting_less_often = _Threshold().raised
+"""One for the process, as the collector is one."""

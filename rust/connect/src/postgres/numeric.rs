@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Numbers of type `numeric`, as PostgreSQL sends them: digits of base 10 000.
 
-use std::fmt::Write as _;
 use std::str::FromStr;
 
 /// Decimal digits of one digit that is sent.
@@ -65,18 +64,12 @@ impl<'a> Numeric<'a> {
                 text.push_str(if sign == NEGATIVE { "-0" } else { "0" });
                 let mut last = 0;
                 for (digit, power) in self.digits() {
-                    #[expect(
-                        clippy::let_underscore_must_use,
-                        reason = "writing to a string cannot fail"
-                    )]
-                    let _ = write!(text, "{digit:04}");
+                    // With four digits: those behind the first of five.
+                    text.push_str(&itoa::Buffer::new().format(10_000 + digit)[1..]);
                     last = power;
                 }
-                #[expect(
-                    clippy::let_underscore_must_use,
-                    reason = "writing to a string cannot fail"
-                )]
-                let _ = write!(text, "e{last}");
+                text.push('e');
+                text.push_str(itoa::Buffer::new().format(last));
             }
         }
         let number: T = text.parse().ok()?;

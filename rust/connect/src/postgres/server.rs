@@ -2,7 +2,6 @@
 //! Which server is connected to, and how.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::iter::once;
 use std::sync::Arc;
 use std::time::Duration;
@@ -152,20 +151,15 @@ impl ServerConfig {
             // which they would leave behind for others.
             options.push_str(" -c default_transaction_deferrable=off");
         }
-        if let Some(limit) = milliseconds {
-            #[expect(clippy::let_underscore_must_use, reason = "writing to a string cannot fail")]
-            let _ = write!(options, " -c statement_timeout={limit}ms");
-        }
+        options.extend(milliseconds.map(|limit| format!(" -c statement_timeout={limit}ms")));
         options
     }
 
     /// Returns what opens a transaction with the same settings; `None`: there are none.
     fn begin(&self) -> Option<String> {
         let mut text = if self.writes { "begin" } else { "begin read only" }.to_owned();
-        if let Some(limit) = self.statement_milliseconds() {
-            #[expect(clippy::let_underscore_must_use, reason = "writing to a string cannot fail")]
-            let _ = write!(text, "; set local statement_timeout = {limit}");
-        }
+        let limit = self.statement_milliseconds();
+        text.extend(limit.map(|limit| format!("; set local statement_timeout = {limit}")));
         (text != "begin").then_some(text)
     }
 

@@ -245,7 +245,7 @@ fn http(rows: usize) -> Http {
     let description = format!(
         r#"{{"method": "{method}", "url": "http://127.0.0.1:{port}/{path}", "returns": "json",
         "batch": {batch}, "success": [[200, 299]], "connections": 50, "max_response_bytes": 1000000,
-        "redirects": 0, "client": {{"connect_timeout": 60.0, "read_timeout": null, "version": "http1",
+        "redirects": 0, "client": {{"connect_timeout": 60.0, "read_timeout": null, "version": "1.1",
         "streams_per_connection": 100, "compressed": true, "proxy": "none",
         "tls": {{"ca": null, "certificate": null, "private_key": null}}}}}}"#
     );

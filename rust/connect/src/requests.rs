@@ -17,6 +17,7 @@
 mod awaited_calls;
 mod turns;
 
+use std::mem::take;
 use std::sync::Arc;
 
 use sparkawait_core::Key;
@@ -42,6 +43,9 @@ pub(crate) trait Asks: Send + Sync + 'static {
     /// The rows of a request.
     type Batch: Send + 'static;
 
+    /// What a request leaves to be answered, together with those that have ended by then.
+    type Ended: Send + 'static;
+
     /// What messages and the log call it.
     const NAME: &'static str;
 
@@ -60,21 +64,28 @@ pub(crate) trait Asks: Send + Sync + 'static {
     /// Returns the calls of a request.
     fn attempts(batch: &Self::Batch) -> &[AttemptId];
 
-    /// Asks for some rows, and replies to all of their calls, whatever happens, except those that nobody
-    /// waits for any more; ends where nobody waits for any of them.
+    /// Asks for some rows, and replies to all of their calls or leaves that to `answer`, whatever happens,
+    /// except those that nobody waits for any more; ends where nobody waits for any of them.
     fn ask(
         self: Arc<Self>,
         batch: Self::Batch,
         wanted: Arc<AwaitedCalls>,
-    ) -> impl Future<Output = Result<(), TaskError>> + Send;
+    ) -> impl Future<Output = Result<Self::Ended, TaskError>> + Send;
+
+    /// Answers what requests have left: those that end together cost less than one by one.
+    fn answer(&self, _ended: Vec<Self::Ended>) -> Result<(), TaskError> {
+        Ok(())
+    }
 }
 
 /// The calls of a task that were not answered.
 pub(crate) struct Requests<A: Asks> {
     asks: Arc<A>,
     waiting: Lines<A::Rows>,
-    /// Each returns its channel; all are ended when this is dropped.
-    running: JoinSet<Option<Key>>,
+    /// Each returns its channel and what it leaves; all are ended when this is dropped.
+    running: JoinSet<(Option<Key>, Option<A::Ended>)>,
+    /// What was left since the last answer.
+    ended: Vec<A::Ended>,
     /// The calls of each request; may hold some that have ended since the last was started.
     awaited: Vec<Arc<AwaitedCalls>>,
     turns: Turns,
@@ -94,6 +105,7 @@ impl<A: Asks> Requests<A> {
             asks: Arc::new(asks),
             waiting: Lines::new(most),
             running: JoinSet::new(),
+            ended: Vec::new(),
             awaited: Vec::new(),
             turns: Turns::new(connections),
         };
@@ -124,10 +136,16 @@ impl<A: Asks> Requests<A> {
             while let Ok(command) = commands.try_recv() {
                 self.obey(command)?;
             }
+            while let Some(ended) = self.running.try_join_next() {
+                self.end(ended)?;
+            }
             if due.is_some() {
                 self.waiting.expire(Instant::now());
             }
             self.send(turn)?;
+            if !self.ended.is_empty() {
+                self.asks.answer(take(&mut self.ended))?;
+            }
         }
     }
 
@@ -167,17 +185,27 @@ impl<A: Asks> Requests<A> {
         let asks = Arc::clone(&self.asks);
         #[expect(clippy::disallowed_methods, reason = "its end is looked at in `end`")]
         self.running.spawn(async move {
-            if let Err(error) = Arc::clone(&asks).ask(batch, wanted).await {
-                asks.replies().fail(error);
-            }
+            let left = match Arc::clone(&asks).ask(batch, wanted).await {
+                Ok(left) => Some(left),
+                Err(error) => {
+                    asks.replies().fail(error);
+                    None
+                }
+            };
             drop(turn);
-            channel
+            (channel, left)
         });
     }
 
-    fn end(&mut self, ended: Result<Option<Key>, JoinError>) -> Result<(), TaskError> {
+    fn end(
+        &mut self,
+        ended: Result<(Option<Key>, Option<A::Ended>), JoinError>,
+    ) -> Result<(), TaskError> {
         match ended {
-            Ok(channel) => self.waiting.ended(channel),
+            Ok((channel, left)) => {
+                self.waiting.ended(channel);
+                self.ended.extend(left);
+            }
             Err(ended) if ended.is_panic() => {
                 let panic = ended.into_panic();
                 let reason = panic_message(panic.as_ref());
@@ -209,6 +237,7 @@ mod tests {
     impl Asks for Silent {
         type Rows = VecDeque<AttemptId>;
         type Batch = Vec<AttemptId>;
+        type Ended = ();
 
         const NAME: &'static str = "silent";
 

@@ -87,6 +87,7 @@ impl<C: Client> Engine<C> {
 impl<C: Client> Asks for Engine<C> {
     type Rows = VecDeque<(AttemptId, Vec<u8>)>;
     type Batch = (Vec<AttemptId>, Vec<Vec<u8>>);
+    type Ended = ();
 
     const NAME: &'static str = C::NAME;
 

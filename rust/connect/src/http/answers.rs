@@ -21,12 +21,21 @@ pub(super) struct Answers {
 
 /// Calls that have ended and were not answered.
 #[derive(Default)]
-pub(super) struct Ended {
+pub(crate) struct Ended {
     pub(super) outcomes: Vec<(AttemptId, Outcome)>,
     /// What their responses say about limits.
     left: Vec<ToldLimit>,
     /// The statuses of their responses, if somebody wants to know.
     statuses: Vec<(AttemptId, u16)>,
+}
+
+impl Ended {
+    /// Adds what has ended after that.
+    pub(super) fn extend(&mut self, after: Self) {
+        self.outcomes.extend(after.outcomes);
+        self.left.extend(after.left);
+        self.statuses.extend(after.statuses);
+    }
 }
 
 impl Answers {

@@ -53,6 +53,8 @@ pub(super) struct CallRules {
 
 /// The end of a call.
 pub(super) struct EndedCall {
+    /// The call, or the first of those that a request is for.
+    pub(super) attempt: AttemptId,
     pub(super) outcome: Outcome,
     /// That of its response, whatever was made of it.
     pub(super) status: Option<u16>,
@@ -105,6 +107,7 @@ pub(super) async fn call(
     clients: Arc<Clients>,
     rules: Arc<CallRules>,
     watch: Arc<Watch>,
+    attempt: AttemptId,
     request: Outgoing,
 ) -> EndedCall {
     let (outcome, status, left) = match exchange(&clients, &rules, &watch, request).await {
@@ -115,14 +118,7 @@ pub(super) async fn call(
         Err(failed) => (Err(failed), None, Vec::new()),
     };
     let outcome = outcome.unwrap_or_else(|failed| Outcome::Failed(Box::new(failed)));
-    EndedCall { outcome, status, left }
-}
-
-impl EndedCall {
-    /// Makes the end of a call that was not made.
-    pub(super) fn of(outcome: Outcome) -> Self {
-        Self { outcome, status: None, left: Vec::new() }
-    }
+    EndedCall { attempt, outcome, status, left }
 }
 
 /// Sends a request, and those that it is redirected to; returns the last response, and whether it

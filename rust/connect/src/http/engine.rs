@@ -35,7 +35,7 @@ pub(super) struct Engine {
     rules: Arc<CallRules>,
     answers: Answers,
     clock: Arc<Clock>,
-    running: FuturesUnordered<Watched<(AttemptId, EndedCall)>>,
+    running: FuturesUnordered<Watched<EndedCall>>,
     /// One for each running call.
     watches: HashMap<AttemptId, Arc<Watch>, RandomState>,
     ended: Ended,
@@ -114,9 +114,9 @@ impl Engine {
                 Ok(Some(request)) => {
                     let (rules, watch) = (Arc::clone(&self.rules), Watch::new(&self.clock));
                     self.watches.insert(attempt, Arc::clone(&watch));
-                    let call = call(Arc::clone(&self.clients), rules, Arc::clone(&watch), request);
-                    let call = call.map(move |ended| (attempt, ended)).boxed();
-                    self.running.push(Watched::new(watch, call));
+                    let clients = Arc::clone(&self.clients);
+                    let call = call(clients, rules, Arc::clone(&watch), attempt, request);
+                    self.running.push(Watched::new(watch, call.boxed()));
                     continue;
                 }
                 Ok(None) => Outcome::NullKey,
@@ -127,8 +127,8 @@ impl Engine {
         Ok(())
     }
 
-    fn end(&mut self, ended: Option<(AttemptId, EndedCall)>) {
-        if let Some((attempt, EndedCall { outcome, status, left })) = ended {
+    fn end(&mut self, ended: Option<EndedCall>) {
+        if let Some(EndedCall { attempt, outcome, status, left }) = ended {
             self.watches.remove(&attempt);
             self.answers.note_status(attempt, status, &mut self.ended);
             self.answers.note_left(attempt, left, &mut self.ended);

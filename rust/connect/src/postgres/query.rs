@@ -98,6 +98,7 @@ struct Ran {
 impl Asks for Lookup {
     type Rows = Segments;
     type Batch = Keys;
+    type Ended = ();
 
     const NAME: &'static str = "postgres.lookup";
 

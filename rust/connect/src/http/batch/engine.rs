@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Makes the requests of one Spark task, of many rows each.
 
+use std::mem;
 use std::sync::Arc;
 
 use sparkawait_core::ErrorKind;
@@ -43,6 +44,7 @@ pub(crate) struct Batched {
 impl Asks for BatchEngine {
     type Rows = Heads;
     type Batch = Batch;
+    type Ended = Ended;
 
     const NAME: &'static str = "http";
 
@@ -86,24 +88,34 @@ impl Asks for BatchEngine {
         self: Arc<Self>,
         Batch { head, items, .. }: Batch,
         wanted: Arc<AwaitedCalls>,
-    ) -> Result<(), TaskError> {
-        let mut parts = vec![items];
+    ) -> Result<Ended, TaskError> {
+        let (mut parts, mut last) = (vec![items], Ended::default());
         while let Some(mut items) = parts.pop() {
             let attempts: Vec<AttemptId> = items.iter().map(|it| it.attempt).collect();
             if let Some(flags) = wanted.flags(&attempts) {
                 let mut flags = flags.into_iter();
                 items.retain(|_| flags.next().unwrap_or_default());
             }
-            let Some(first) = items.first() else { continue };
-            self.answers.replies.requested(first.attempt);
+            let Some(first) = items.first().map(|it| it.attempt) else { continue };
+            self.answers.replies.requested(first);
             let ended = tokio::select! {
                 biased;
                 () = wanted.none_of(&attempts) => continue,
-                ended = self.request(&head, &items) => ended,
+                ended = self.request(&head, &items, first) => ended,
             };
-            parts.extend(self.end(&items, ended, &wanted)?);
+            // Of a request that was divided no row waits for the rows of another part.
+            self.answers.send(mem::take(&mut last))?;
+            parts.extend(self.end(&items, ended, &wanted, &mut last)?);
         }
-        Ok(())
+        Ok(last)
+    }
+
+    fn answer(&self, ended: Vec<Ended>) -> Result<(), TaskError> {
+        let together = ended.into_iter().reduce(|mut all, it| {
+            all.extend(it);
+            all
+        });
+        together.map_or(Ok(()), |it| self.answers.send(it))
     }
 }
 
@@ -127,31 +139,35 @@ impl BatchEngine {
     }
 
     /// Makes the request for some rows.
-    async fn request(&self, head: &Head, items: &[Item]) -> EndedCall {
-        let Some(request) = head.request(items) else { return EndedCall::of(no_request()) };
+    async fn request(&self, head: &Head, items: &[Item], first: AttemptId) -> EndedCall {
+        let Some(request) = head.request(items) else {
+            let (status, left) = (None, Vec::new());
+            return EndedCall { attempt: first, outcome: no_request(), status, left };
+        };
         let clock = Arc::new(Clock::new(self.rules.silence));
         let (clients, rules) = (Arc::clone(&self.clients), Arc::clone(&self.rules));
-        clock.run(call(clients, rules, Watch::new(&clock), request)).await
+        clock.run(call(clients, rules, Watch::new(&clock), first, request)).await
     }
 
-    /// Answers the rows of a request; returns those that are asked for again, in parts, the next one
-    /// last.
+    /// Divides what a request came to among its rows; returns those that are asked for again, in parts,
+    /// the next one last.
     fn end(
         &self,
         items: &[Item],
-        EndedCall { outcome, status, left }: EndedCall,
+        EndedCall { outcome, status, left, .. }: EndedCall,
         wanted: &AwaitedCalls,
+        ended: &mut Ended,
     ) -> Result<Vec<Vec<Item>>, TaskError> {
-        let (mut ended, mut parts) = (Ended::default(), Vec::new());
+        let mut parts = Vec::new();
         for item in items {
-            self.answers.note_status(item.attempt, status, &mut ended);
+            self.answers.note_status(item.attempt, status, ended);
         }
         if !left.is_empty() {
             let attempts: Vec<AttemptId> = items.iter().map(|it| it.attempt).collect();
             let flags = wanted.flags(&attempts).unwrap_or_else(|| vec![true; attempts.len()]);
             // Of a request for many rows the last one that is answered tells.
             if let Some(last) = flags.iter().rposition(|is_wanted| *is_wanted) {
-                self.answers.note_left(attempts[last], left, &mut ended);
+                self.answers.note_left(attempts[last], left, ended);
             }
         }
         match outcome {
@@ -163,7 +179,6 @@ impl BatchEngine {
             }
             outcome => self.batched.items.divide(items, outcome, &mut ended.outcomes)?,
         }
-        self.answers.send(ended)?;
         Ok(parts)
     }
 }

@@ -17,6 +17,7 @@ use crate::connectors::parse;
 use crate::http::HttpConfig;
 use crate::http::watch::Clock;
 use crate::reply_budget::ReplyBudget;
+use sparkawait_core::queue::EntryId;
 
 /// Bytes of the body; more than two units of a budget.
 const BODY: usize = 700_001;
@@ -65,7 +66,8 @@ async fn a_response_that_waits_for_memory_here_is_not_the_silence_of_its_server(
     request.path = PathAndQuery::from_static("/");
     let clock = Arc::new(Clock::new(rules.silence));
     let watch = Watch::new(&clock);
-    let mut call = pin!(call(clients, Arc::clone(&rules), Arc::clone(&watch), request));
+    let attempt = AttemptId { entry: EntryId::from_u64(7), attempt: 1 };
+    let mut call = pin!(call(clients, Arc::clone(&rules), Arc::clone(&watch), attempt, request));
 
     // It waits for its server, and then for the others.
     let mut has_waited = false;

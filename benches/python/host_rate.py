@@ -20,7 +20,7 @@ from http_server import Answer, serve
 
 import sparkawait as sa
 from sparkawait import arrow
-from sparkawait._plan.options import resolve_unpickled
+from sparkawait._plan.resolve import resolve_unpickled
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import sparkawait as sa
-from sparkawait._plan.options import resolve_unpickled
+from sparkawait._plan.resolve import resolve_unpickled
 from sparkawait.arrow import run
 from tests.support.batches import doubled, inputs, lookup, ok, serve
 from tests.support.scripted_server import Answer, ScriptedServer

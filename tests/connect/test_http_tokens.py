@@ -16,7 +16,7 @@ import pytest
 
 import sparkawait as sa
 from sparkawait import arrow
-from sparkawait._plan.options import resolve_unpickled
+from sparkawait._plan.resolve import resolve_unpickled
 from tests.support.batches import doubled, inputs, lookup, ok
 from tests.support.batches import serve as serve_batches
 from tests.support.scripted_server import Answer, Request, ScriptedServer

@@ -13,7 +13,7 @@ import pytest
 
 import sparkawait as sa
 from sparkawait import arrow, redis
-from sparkawait._plan.options import resolve_unpickled
+from sparkawait._plan.resolve import resolve_unpickled
 from tests.support.redis_cluster import RedisCluster
 from tests.support.redis_server import RedisServer
 

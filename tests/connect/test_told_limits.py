@@ -17,7 +17,7 @@ import requests
 
 import sparkawait as sa
 from sparkawait import arrow
-from sparkawait._plan.options import resolve_unpickled
+from sparkawait._plan.resolve import resolve_unpickled
 from sparkawait.functions import FunctionContext
 from tests.support.scripted_server import Answer, ScriptedServer
 from tests.support.windows import MOST, Windows

@@ -11,7 +11,7 @@ import pytest
 
 import sparkawait as sa
 from sparkawait import arrow
-from sparkawait._plan.options import resolve_unpickled
+from sparkawait._plan.resolve import resolve_unpickled
 from tests.support.batches import serve
 from tests.support.servers import LOOPBACK, free_port
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 import sparkawait as sa
 import sparkawait.arrow
-from sparkawait._plan.options import resolve
+from sparkawait._plan.resolve import resolve
 from sparkawait._worker import metrics as task_metrics
 from sparkawait._worker.blocking_calls import HELD
 from tests.meta.repository import ROOT

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import sparkawait as sa
 from sparkawait import _core, http, postgres, redis, retry, testing
-from sparkawait._plan import options
+from sparkawait._plan import resolve as options
 from sparkawait._plan.chain import Chain
 from sparkawait._plan.checks import shown
 from sparkawait.wait_options import OPTIONS

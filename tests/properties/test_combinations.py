@@ -21,7 +21,7 @@ import pytest
 
 import sparkawait as sa
 from sparkawait._plan.chain import Chain
-from sparkawait._plan.options import resolve_unpickled
+from sparkawait._plan.resolve import resolve_unpickled
 from sparkawait.exceptions import AsyncFunctionError, ResultError
 from tests.support.combinations.calls import Calls
 from tests.support.combinations.drawing import Case, draw

@@ -14,7 +14,7 @@ from sparkawait import (
     async_function,
     retry,
 )
-from sparkawait._plan.options import resolve_unpickled
+from sparkawait._plan.resolve import resolve_unpickled
 
 INPUT = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us"))])
 

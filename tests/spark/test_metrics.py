@@ -10,7 +10,7 @@ import pytest
 
 import sparkawait as sa
 from sparkawait import retry
-from sparkawait._plan import options
+from sparkawait._plan import resolve as options
 from sparkawait._plan.chain import Chain
 from sparkawait._worker.metrics import merge, of_one_task
 from sparkawait.spark import Metrics

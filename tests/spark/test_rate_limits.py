@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
 import sparkawait as sa
 from sparkawait._plan.checks import warn_once
-from sparkawait._plan.options import resolve_unpickled
+from sparkawait._plan.resolve import resolve_unpickled
 from sparkawait.exceptions import ErrorKind
 from sparkawait.spark import placement
 from sparkawait.spark.schemas import Times

@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from sparkawait._plan.options import resolve_unpickled
+from sparkawait._plan.resolve import resolve_unpickled
 from sparkawait._worker.life_cycle import runner_class
 from sparkawait._worker.runner import Parts
 from sparkawait.functions import FunctionContext

@@ -9,7 +9,7 @@ import pytest
 
 import sparkawait as sa
 from sparkawait import arrow
-from sparkawait._plan.options import resolve_unpickled
+from sparkawait._plan.resolve import resolve_unpickled
 from sparkawait.exceptions import ErrorKind
 from sparkawait.testing import LookupServer
 

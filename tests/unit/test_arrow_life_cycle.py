@@ -16,7 +16,7 @@ from sparkawait import (
     arrow,
     async_function,
 )
-from sparkawait._plan.options import resolve_unpickled
+from sparkawait._plan.resolve import resolve_unpickled
 from sparkawait._worker import life_cycle
 from sparkawait._worker.event_loop import event_loop_thread
 from sparkawait.testing import simulated

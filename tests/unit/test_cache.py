@@ -11,8 +11,8 @@ import pytest
 
 import sparkawait as sa
 from sparkawait import arrow, testing
-from sparkawait._plan import options
-from sparkawait._plan.options import resolve_unpickled
+from sparkawait._plan import resolve as options
+from sparkawait._plan.resolve import resolve_unpickled
 from sparkawait.exceptions import ErrorKind
 from sparkawait.testing import simulated
 

@@ -12,7 +12,7 @@ import pytest
 import sparkawait as sa
 from sparkawait import ErrorKind, arrow
 from sparkawait._call_info import CALL_TYPE
-from sparkawait._plan.options import resolve_unpickled
+from sparkawait._plan.resolve import resolve_unpickled
 
 ROWS = 61
 WAITS = (arrow.ordered_wait, arrow.unordered_wait, arrow.key_ordered_wait)

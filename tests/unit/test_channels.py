@@ -10,7 +10,7 @@ import pytest
 
 import sparkawait as sa
 from sparkawait import arrow
-from sparkawait._plan.options import resolve, resolve_unpickled
+from sparkawait._plan.resolve import resolve, resolve_unpickled
 from sparkawait.channels import Credits
 from sparkawait.exceptions import ErrorKind
 

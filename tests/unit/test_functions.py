@@ -11,7 +11,7 @@ import cloudpickle
 import pytest
 
 from sparkawait import AsyncFunction, Batch, ConfigurationError, ErrorKind, FunctionContext
-from sparkawait._plan.options import resolve_unpickled
+from sparkawait._plan.resolve import resolve_unpickled
 from sparkawait.exceptions import ElementTimeoutError
 from sparkawait.functions import async_function
 

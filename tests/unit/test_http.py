@@ -9,7 +9,7 @@ import pytest
 
 import sparkawait as sa
 from sparkawait._plan.checks import warn_once
-from sparkawait._plan.options import resolve_unpickled
+from sparkawait._plan.resolve import resolve_unpickled
 
 URL = "https://example.com/{id}"
 

@@ -19,7 +19,7 @@ from sparkawait import (
     WatermarkStrategy,
     retry,
 )
-from sparkawait._plan.options import resolve
+from sparkawait._plan.resolve import resolve
 from sparkawait.functions import async_function
 from sparkawait.native_function import NativeFunction
 from sparkawait.retry import ONLY_REFUSED

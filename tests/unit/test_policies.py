@@ -8,7 +8,7 @@ import pytest
 
 import sparkawait as sa
 from sparkawait import ConfigurationError, ErrorKind, arrow, async_function, retry
-from sparkawait._plan.options import resolve_unpickled
+from sparkawait._plan.resolve import resolve_unpickled
 
 AGAIN = retry.fixed_delay(1000, "1ms", budget=None)
 

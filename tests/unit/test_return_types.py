@@ -19,7 +19,7 @@ import pytest
 import sparkawait as sa
 from sparkawait import arrow
 from sparkawait._plan.ddl import parse_schema
-from sparkawait._plan.options import resolve_unpickled
+from sparkawait._plan.resolve import resolve_unpickled
 
 Money = Annotated[Decimal, "decimal(10,2)"]
 CustomerId = NewType("CustomerId", int)

@@ -8,7 +8,7 @@ import pytest
 
 import sparkawait as sa
 from sparkawait import ConfigurationError, ErrorKind, WaitOptions, arrow, http, postgres, redis
-from sparkawait._plan.options import resolve_unpickled
+from sparkawait._plan.resolve import resolve_unpickled
 from sparkawait.rate_limit import Limits
 from sparkawait.retry import ONLY_REFUSED, exponential_backoff
 from sparkawait.testing import OperatorTestHarness

@@ -22,7 +22,7 @@ from sparkawait import (
     retry,
 )
 from sparkawait._plan.chain import Chain
-from sparkawait._plan.options import resolve_unpickled
+from sparkawait._plan.resolve import resolve_unpickled
 from sparkawait.exceptions import AsyncFunctionError
 from sparkawait.testing import simulated
 

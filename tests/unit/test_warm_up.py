@@ -12,7 +12,7 @@ import pytest
 
 import sparkawait as sa
 from sparkawait import arrow
-from sparkawait._plan.options import resolve_unpickled
+from sparkawait._plan.resolve import resolve_unpickled
 from sparkawait._worker import warm_up
 from sparkawait.testing import simulated
 

@@ -99,7 +99,7 @@ _TOLD = (
 
 @dataclass(frozen=True)
 class Plan:
-    """One checked call. Made by `sparkawait._plan.options.resolve`.
+    """One checked call. Made by `sparkawait._plan.resolve.resolve`.
 
     Attributes:
         mode: Which order the output has.

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from sparkawait._plan.chain import Chain
 from sparkawait._plan.option import documented
-from sparkawait._plan.options import resolve_unpickled, tell_of_threads
+from sparkawait._plan.resolve import resolve_unpickled, tell_of_threads
 from sparkawait._worker.event_loop import check_may_wait
 from sparkawait._worker.metrics import SumsOfTasks
 from sparkawait.arrow.batches import Batches, Source

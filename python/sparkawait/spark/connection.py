@@ -120,7 +120,7 @@ class Connection:
 
 @functools.cache
 def _say_that_there_is_none() -> None:
-    _logger.info(
+    _logger.warning(
         "this version of PySpark keeps its connection elsewhere: results may wait for later ones"
         " in its buffer, and calls of a killed task end with the next batch"
     )

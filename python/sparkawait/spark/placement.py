@@ -17,8 +17,8 @@ from pyspark.sql.types import DayTimeIntervalType, StructType
 
 from sparkawait._plan.arrow_types import fields_within
 from sparkawait._plan.checks import refuse, warn_once
-from sparkawait._plan.options import tell_of_threads
 from sparkawait._plan.plan import Plan
+from sparkawait._plan.resolve import tell_of_threads
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.native_function import NativeFunction
 from sparkawait.spark.schemas import Times, columns_for_spark, types_within

@@ -32,8 +32,8 @@ from sparkawait._plan.capacity import batch_of
 from sparkawait._plan.chain import Chain
 from sparkawait._plan.checks import refuse, shown, text
 from sparkawait._plan.function_checks import to_function
-from sparkawait._plan.options import all_given
 from sparkawait._plan.plan import Plan
+from sparkawait._plan.resolve import all_given
 from sparkawait._worker.results import Built, ResultBuilder
 from sparkawait.capture import kept_of
 from sparkawait.exceptions import ErrorKind

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from pyspark.sql.types import ArrayType, DataType, StructType
 
 from sparkawait._emission import OUTPUT_BATCHES, OutputBatches
-from sparkawait._plan import options as plans
+from sparkawait._plan import resolve as plans
 from sparkawait._plan.callables import check_function, describe
 from sparkawait._plan.capacity import batch_of
 from sparkawait._plan.checks import refuse, shown

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from pyspark.sql.types import StructType
 
-from sparkawait._plan import options as plans
+from sparkawait._plan import resolve as plans
 from sparkawait._plan.chain import Chain, check_carries_one
 from sparkawait._plan.checks import refuse
 from sparkawait._plan.option import documented, refuse_unknown

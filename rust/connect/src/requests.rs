@@ -72,7 +72,7 @@ pub(crate) trait Asks: Send + Sync + 'static {
         wanted: Arc<AwaitedCalls>,
     ) -> impl Future<Output = Result<Self::Ended, TaskError>> + Send;
 
-    /// Answers what requests have left: those that end together cost less than one by one.
+    /// Answers what requests have left that ended together, which costs less than an answer for each.
     fn answer(&self, _ended: Vec<Self::Ended>) -> Result<(), TaskError> {
         Ok(())
     }

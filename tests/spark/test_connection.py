@@ -105,10 +105,10 @@ def test_without_a_worker_nothing_is_watched():
 
 def test_that_no_connection_was_found_is_said_once(caplog):
     connection._say_that_there_is_none.cache_clear()
-    with caplog.at_level("INFO", "sparkawait"):
+    with caplog.at_level("WARNING", "sparkawait"):
         Connection.of_this_worker()
         Connection.of_this_worker()
-    assert [record.levelname for record in caplog.records] == ["INFO"]
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "keeps its connection elsewhere" in caplog.text
 
 

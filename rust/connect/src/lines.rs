@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
+use foldhash::fast::RandomState;
 use sparkawait_core::Key;
 use tokio::time::Instant;
 
@@ -37,7 +38,7 @@ impl<T> Rows for VecDeque<T> {
 /// Rows channel by channel. Without channels all rows are of the same, `None`.
 pub(crate) struct Lines<R> {
     /// Those that have rows or requests.
-    channels: HashMap<Option<Key>, Line<R>>,
+    channels: HashMap<Option<Key>, Line<R>, RandomState>,
     /// Those that have enough rows and may have another request, each once, in their turn.
     ready: VecDeque<Option<Key>>,
     /// When those are due that have too few.
@@ -59,7 +60,7 @@ struct Line<R> {
 impl<R: Rows> Lines<R> {
     /// Makes lines of channels that have `most` requests each.
     pub(crate) fn new(most: usize) -> Self {
-        Self { channels: HashMap::new(), ready: VecDeque::new(), due: BTreeSet::new(), most }
+        Self { channels: HashMap::default(), ready: VecDeque::new(), due: BTreeSet::new(), most }
     }
 
     /// Returns how many channels have rows for a request that may be sent.

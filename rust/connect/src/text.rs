@@ -72,6 +72,11 @@ impl TextColumn {
     /// Appends a value that must be read. Apart, so that the loop over texts has the registers.
     #[inline(never)]
     fn push_parsed(&mut self, value: &[u8]) {
+        if let Ok(column) = &mut self.column
+            && push_integer(column, value)
+        {
+            return;
+        }
         self.push_with(|field, column| {
             push(column, value).map_err(|what| misfit(field.name(), field.data_type(), &what))
         });
@@ -132,14 +137,22 @@ pub(crate) fn misfit(name: &str, data_type: &DataType, what: &str) -> String {
     format!("`{name}` should be `{}`, but {what}", simple_string(data_type))
 }
 
-/// Appends a value; says what is wrong, having appended parts of it perhaps.
+/// Appends an integer to a column of integers; returns false, and appends nothing, unless both are so.
 #[inline]
-pub(crate) fn push(column: &mut Column, value: &[u8]) -> Result<(), String> {
+fn push_integer(column: &mut Column, value: &[u8]) -> bool {
     if let Values::Integer { values, least, most } = &mut column.values
         && let Some(value) = number::integer(value).filter(|it| (*least..=*most).contains(it))
     {
         values.push(value);
         column.advance();
+        return true;
+    }
+    false
+}
+
+/// Appends a value; says what is wrong, having appended parts of it perhaps.
+pub(crate) fn push(column: &mut Column, value: &[u8]) -> Result<(), String> {
+    if push_integer(column, value) {
         return Ok(());
     }
     if let Values::Binary(values) = &mut column.values {

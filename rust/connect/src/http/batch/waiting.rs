@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use foldhash::fast::RandomState;
 use sparkawait_core::operator::AttemptId;
 use tokio::time::Instant;
 
@@ -33,7 +34,7 @@ pub(crate) struct Most {
 #[derive(Default)]
 pub(crate) struct Heads {
     /// Those that have items.
-    lines: HashMap<Bytes, Line>,
+    lines: HashMap<Bytes, Line, RandomState>,
     /// Those that have enough for a request, each once, in their turn.
     ready: VecDeque<Bytes>,
     /// When the oldest items of the others are due.

@@ -77,6 +77,12 @@ impl TextColumn {
         {
             return;
         }
+        self.push_read(value);
+    }
+
+    /// Appends a value that is not a plain integer. Apart for the same reason.
+    #[inline(never)]
+    fn push_read(&mut self, value: &[u8]) {
         self.push_with(|field, column| {
             push(column, value).map_err(|what| misfit(field.name(), field.data_type(), &what))
         });
@@ -138,7 +144,8 @@ pub(crate) fn misfit(name: &str, data_type: &DataType, what: &str) -> String {
 }
 
 /// Appends an integer to a column of integers; returns false, and appends nothing, unless both are so.
-#[inline]
+#[expect(clippy::inline_always, reason = "it is most of what a value costs, and has two callers")]
+#[inline(always)]
 fn push_integer(column: &mut Column, value: &[u8]) -> bool {
     if let Values::Integer { values, least, most } = &mut column.values
         && let Some(value) = number::integer(value).filter(|it| (*least..=*most).contains(it))

@@ -144,8 +144,7 @@ pub(crate) fn misfit(name: &str, data_type: &DataType, what: &str) -> String {
 }
 
 /// Appends an integer to a column of integers; returns false, and appends nothing, unless both are so.
-#[expect(clippy::inline_always, reason = "it is most of what a value costs, and has two callers")]
-#[inline(always)]
+#[inline]
 fn push_integer(column: &mut Column, value: &[u8]) -> bool {
     if let Values::Integer { values, least, most } = &mut column.values
         && let Some(value) = number::integer(value).filter(|it| (*least..=*most).contains(it))

@@ -112,7 +112,7 @@ others. [Benchmarks](../benchmarks.md) sums it up and says how. The machine: {ma
 - **p50**, **p99**, **p99.9**: from the start of a call to where the engine has the row. Ours
   includes the time that an output batch takes to fill, unless the input is paced. In Spark the
   first quarter of a second of a query has the highest, 180 to 300 ms: calls end while the JVM still
-  compiles what takes their rows. In runs of 4 s that is above p99; after the first second p99 is
+  compiles what takes their rows. In runs of 4 s they make the p99; after the first second it is
   55 ms with 1 000 calls at a time. Our HTTP function does not tell when a call began.
 
 ```

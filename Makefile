@@ -41,6 +41,9 @@ COUNTS := target/instructions
 # would be compiled once for the tests and once more for the extension module.
 TESTED := --workspace --exclude sparkawait-benches
 
+# Where a developer's packages are, they do for the demo.
+DEMO_PACKAGES := $(or $(wildcard $(VENV)/.packages),$(VENV)/.demo-packages)
+
 # What tests run on beside the newest Spark, each in a virtual environment of its own.
 OLDER := spark35 spark40 spark41 pyarrow-oldest
 
@@ -78,7 +81,8 @@ help: ## list the targets
 		while IFS=$$'\t' read -r target text; do printf '%-20s %s\n' "$$target" "$$text"; done
 
 .PHONY: demo
-demo: $(or $(wildcard $(VENV)/.release),$(VENV)/.demo) ## enrich 336,776 flights over HTTP, check the output and print what was measured
+demo: ## enrich 336,776 flights over HTTP, check the output and print what was measured
+	@$(MAKE) --jobs=2 $(or $(wildcard $(VENV)/.release),$(VENV)/.demo $(DEMO_PACKAGES))
 	$(JAVA) $(PY) -m sparkawait demo
 
 .PHONY: dev
@@ -341,10 +345,15 @@ $(VENV)/.servers: tools/install-servers | $(VENV)/.packages
 	tools/install-servers
 	@touch $@
 
-# What the demo needs, in versions that developers have, too.
-$(VENV)/.demo-packages: requirements/demo-alone.lock | need-rust
+# What the demo needs, in versions that developers have, too. The crates are compiled while the rest
+# of the packages comes.
+$(VENV)/.maturin: requirements/demo-alone.lock | need-rust
 	@tools/need-python $(PYTHON)
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PY) $(PIP_INSTALL) --no-deps --requirement <(sed -n '/^maturin==/,/[^\\]$$/p' $<)
+	@touch $@
+
+$(VENV)/.demo-packages: requirements/demo-alone.lock $(VENV)/.maturin
 	$(PY) $(PIP_INSTALL) --requirement requirements/demo-alone.lock
 	@$(call tell_path,$(PY))
 	@touch $@
@@ -353,7 +362,7 @@ $(VENV)/.demo-packages: requirements/demo-alone.lock | need-rust
 # Cargo keeps all builds. A demo without a release build is content with a quicker one, and with the
 # connector that it uses.
 $(VENV)/.dev $(VENV)/.release: $(VENV)/.packages
-$(VENV)/.demo: $(or $(wildcard $(VENV)/.packages),$(VENV)/.demo-packages)
+$(VENV)/.demo: $(or $(wildcard $(VENV)/.packages),$(VENV)/.maturin)
 $(VENV)/.demo: FEATURES := --no-default-features --features http
 $(VENV)/.dev $(VENV)/.demo $(VENV)/.release: $(VENV)/.%: $(RUST_SOURCES)
 	$(VENV)/bin/maturin develop --quiet --locked --skip-install --profile $* $(FEATURES)

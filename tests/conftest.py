@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.support.sql_conf import ZONE, all_settings, sql_conf
 
@@ -34,9 +34,11 @@ if CLASS_DATA.exists():
 # The first test of a session that uses Spark also waits for the JVM.
 SPARK_TIMEOUT_SECONDS = 180
 
-# A failure prints what reproduces it. In CI the same examples are tried each time.
-settings.register_profile("local", deadline=None, print_blob=True)
-settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True)
+# A failure prints what reproduces it. In CI the same examples are tried each time. A busy machine
+# may take its time, also to draw them.
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.register_profile("local", UNHURRIED)
+settings.register_profile("ci", UNHURRIED, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 

@@ -41,7 +41,7 @@ COUNTS := target/instructions
 # would be compiled once for the tests and once more for the extension module.
 TESTED := --workspace --exclude sparkawait-benches
 
-# Where a developer's packages are, they do for the demo.
+# The demo uses the packages of a developer where they are installed.
 DEMO_PACKAGES := $(or $(wildcard $(VENV)/.packages),$(VENV)/.demo-packages)
 
 # What tests run on beside the newest Spark, each in a virtual environment of its own.
@@ -345,8 +345,8 @@ $(VENV)/.servers: tools/install-servers | $(VENV)/.packages
 	tools/install-servers
 	@touch $@
 
-# What the demo needs, in versions that developers have, too. The crates are compiled while the rest
-# of the packages comes.
+# What the demo needs, in versions that developers have, too. Maturin comes first, so that it compiles
+# the crates while pip fetches the rest.
 $(VENV)/.maturin: requirements/demo-alone.lock | need-rust
 	@tools/need-python $(PYTHON)
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)

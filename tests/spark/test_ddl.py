@@ -127,7 +127,10 @@ def is_generous(text: str, schema: Any) -> bool:
     return has_alias or has_number or has_twice or "collate" in lower
 
 
-@settings(max_examples=100, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=100,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 @given(columns() | damaged())
 @example("a int comment 'it''s \\'s', b array<struct<c: decimal(5,2) not null comment \"x\">>")
 @example("`a``b` varchar(3), c interval hour to minute, d map<string, void>")

@@ -172,7 +172,10 @@ def test_it_is_a_bool(value):
         Batch(split_on_error=value)
 
 
-@settings(suppress_health_check=list(HealthCheck), max_examples=60)
+@settings(
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    max_examples=60,
+)
 @given(data=st.data(), count=st.integers(1, 60))
 def test_exactly_the_rows_at_fault_fail(session, rows, data, count):
     poison = data.draw(st.sets(st.integers(0, count - 1)))

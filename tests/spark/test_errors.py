@@ -10,7 +10,7 @@ import pytest
 import sparkawait as sa
 from sparkawait import retry
 from sparkawait.exceptions import ErrorKind, ResultError
-from sparkawait.spark.partition import keep_cause
+from sparkawait.spark.failures import told_to_spark
 
 pytestmark = pytest.mark.spark
 
@@ -209,13 +209,17 @@ def test_what_open_raises_fails_the_job(spark):
         sa.ordered_wait(spark.range(1), CannotOpen()).collect()
 
 
+def said(error):
+    with pytest.raises(ResultError), told_to_spark():
+        raise error
+    return "".join(traceback.format_exception_only(error))
+
+
 def test_an_error_of_a_result_is_said_once(monkeypatch):
     monkeypatch.setenv("SPARK_SIMPLIFIED_TRACEBACK", "1")
     error = ResultError("`f` failed: no column `a`", ErrorKind.RESULT_SCHEMA_MISMATCH)
     error.__cause__ = ResultError("no column `a`", ErrorKind.RESULT_SCHEMA_MISMATCH)
-    keep_cause(error)
-    assert "".join(traceback.format_exception_only(error)).count("no column `a`") == 1
+    assert said(error).count("no column `a`") == 1
 
     error.__cause__ = LookupError("the user's")
-    keep_cause(error)
-    assert "LookupError: the user's" in "".join(traceback.format_exception_only(error))
+    assert "LookupError: the user's" in said(error)

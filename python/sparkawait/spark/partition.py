@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import sys
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -22,8 +19,8 @@ import sparkawait.arrow
 from sparkawait._plan.chain import Chain
 from sparkawait._worker.metrics import TaskMetrics, by_call, by_operator
 from sparkawait._worker.remarks import write_to_standard_error
-from sparkawait.exceptions import AsyncIOError, ResultError
 from sparkawait.spark.connection import Connection
+from sparkawait.spark.failures import add_to_what_is_said, told_to_spark
 from sparkawait.spark.metrics import text_of_failed_task
 from sparkawait.spark.shipment import Shipment
 
@@ -137,7 +134,7 @@ def run_task(
         on_metrics=totals.update,
     )
     try:
-        with connection.interrupted_by_hang_up(), closing(output):
+        with connection.interrupted_by_hang_up(), closing(output), told_to_spark():
             for batch in output:
                 yield batch
                 connection.flush()
@@ -145,11 +142,9 @@ def run_task(
     except Exception as error:
         # Spark has hung up, as after a `limit`; exceptions of functions are never bare.
         ended = "stopped" if isinstance(error, ConnectionError) else "failed"
-        if isinstance(error, AsyncIOError):
-            keep_cause(error)
         # Nothing that a failed task adds to an accumulator is kept.
         for accumulator, counts in _metrics(chain, totals, accumulators):
-            _say(error, text_of_failed_task(accumulator, counts))
+            add_to_what_is_said(error, text_of_failed_task(accumulator, counts))
         raise
     finally:
         for accumulator, counts in _metrics(chain, totals, accumulators):
@@ -177,23 +172,3 @@ def _metrics(
     for accumulator, counts in zip(accumulators, by_call(chain, totals), strict=True):
         if accumulator is not None:
             yield accumulator, counts
-
-
-def keep_cause(error: AsyncIOError) -> None:
-    """Writes the user's traceback into `error`, if Spark is going to drop its cause."""
-    if error.__cause__ is None or not os.environ.get("SPARK_SIMPLIFIED_TRACEBACK"):
-        return
-    if isinstance(error.__cause__, ResultError):  # was said, and no line of the user's raised it
-        return
-    cause = "".join(traceback.format_exception(error.__cause__)).rstrip()
-    _say(error, f"caused by the exception of the function:\n{cause}")
-
-
-def _say(error: Exception, note: str) -> None:
-    """Adds to what is printed of `error`, and not as its last line, which people read first."""
-    if sys.version_info >= (3, 11):
-        error.add_note(note)
-        *others, told = error.__notes__
-        error.__notes__ = [told, *others]
-    else:  # notes would not be printed
-        error.args = (f"{error}\n{note}",)

@@ -32,6 +32,7 @@ from pyspark.sql.pandas.utils import require_minimum_pyarrow_version
 import sparkawait
 from sparkawait import _probe
 from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.spark.failures import told_to_spark
 
 # -- what tells builds of one version apart, so that an executor notices that the driver has
 # another.
@@ -93,7 +94,8 @@ def unpack(build: int, version: str, *sealed: Any) -> object:
         raise ConfigurationError(msg, ErrorKind.VERSION_MISMATCH)
     python, arrow, contents = sealed
     _require_pyarrow(python, arrow)
-    cls, attributes = _read(contents)
+    with told_to_spark():
+        cls, attributes = _read(contents)
     opened = object.__new__(cls)
     opened.__dict__.update(attributes)
     return opened

@@ -30,10 +30,10 @@ from sparkawait._plan.checks import refuse
 from sparkawait._worker.metrics import TaskMetrics, of_one_task
 from sparkawait._worker.remarks import write_to_standard_error
 from sparkawait._worker.step import Columns, Shard, StepEnd, run_step
-from sparkawait.exceptions import AsyncIOError, ConfigurationError, ErrorKind
+from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.spark.connection import Connection
+from sparkawait.spark.failures import told_to_spark
 from sparkawait.spark.metrics import is_connect
-from sparkawait.spark.partition import keep_cause
 from sparkawait.spark.shipment import Shipment
 
 if TYPE_CHECKING:
@@ -213,19 +213,15 @@ class Step(Shipment):
             batch=None if batch is None else int(batch),
         )
         connection = Connection.of_this_worker()
-        try:
-            with connection.interrupted_by_hang_up():
-                return run_step(
-                    self._chain,
-                    self._carry_over,
-                    None if before is None else bytes(before),
-                    self._bundles(frames),
-                    columns=self._columns,
-                    shard=shard,
-                )
-        except AsyncIOError as error:
-            keep_cause(error)
-            raise
+        with connection.interrupted_by_hang_up(), told_to_spark():
+            return run_step(
+                self._chain,
+                self._carry_over,
+                None if before is None else bytes(before),
+                self._bundles(frames),
+                columns=self._columns,
+                shard=shard,
+            )
 
     def rows(self, end: StepEnd) -> pd.DataFrame:
         """Returns what leaves in this micro-batch, and a row of numbers, which are reported."""

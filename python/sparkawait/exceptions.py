@@ -8,9 +8,11 @@ Any thread may raise them.
 
 from __future__ import annotations
 
+import builtins
 import functools
+import sys
 from enum import Enum
-from typing import Any
+from typing import Any, cast
 
 __all__ = [
     "AsyncFunctionError",
@@ -196,3 +198,44 @@ def add_note(error: BaseException, note: str) -> None:
     """Attaches a PEP 678 note, which Python 3.10 keeps but does not print."""
     notes = getattr(error, "__notes__", [])
     error.__notes__ = [*notes, note]  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def leaves(error: BaseException) -> tuple[BaseException, ...]:
+    """Returns the exceptions that `error` stands for: those of a group, however nested, or itself.
+
+    Task groups of asyncio and anyio, and the clients that are built on them, raise groups.
+    """
+    if not isinstance(error, _group_classes()):
+        return (error,)
+    members = cast("tuple[BaseException, ...]", getattr(error, "exceptions", ()))
+    return tuple(leaf for member in members for leaf in leaves(member))
+
+
+def spokesman(error: BaseException) -> BaseException:
+    """Returns the exception that tells why: of a group with members of one class, the first one.
+
+    Of any other group it is a group whose message names the first two. An exception that is not a
+    group comes back as it is.
+    """
+    members = leaves(error)
+    if members == (error,):
+        return error
+    if len(set(map(type, members))) == 1:
+        return members[0]
+    named = "; ".join(f"{type(it).__qualname__}: {it}" for it in members[:2])
+    message = f"{getattr(error, 'message', '')}: {named}"
+    # Another group, because the message of a group cannot be changed. It is an `ExceptionGroup` where
+    # all members are of class `Exception`.
+    (base,) = _group_classes()
+    group = base(message, cast("Any", error).exceptions)
+    group.__cause__, group.__context__ = error.__cause__, error.__context__
+    group.__suppress_context__ = error.__suppress_context__
+    return group.with_traceback(error.__traceback__)
+
+
+def _group_classes() -> tuple[type[BaseException], ...]:
+    """Returns the base of all groups; before Python 3.11 it is in a package, if it is in use."""
+    if sys.version_info >= (3, 11):
+        return (builtins.BaseExceptionGroup,)
+    package = sys.modules.get("exceptiongroup")
+    return () if package is None else (package.BaseExceptionGroup,)

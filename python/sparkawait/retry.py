@@ -17,8 +17,8 @@ from sparkawait._plan.callables import check_call
 from sparkawait._plan.checks import ObjectOf, choice, flag, integer, number, refuse, shown
 from sparkawait._plan.option import Option
 from sparkawait._quantities import Duration, parse_duration
-from sparkawait._worker.retry_after import announced_delay, encodable
-from sparkawait.exceptions import ErrorKind, ResultError
+from sparkawait._worker.retry_after import announced_delay, announced_pause, encodable, longest
+from sparkawait.exceptions import ErrorKind, ResultError, leaves
 
 __all__ = [
     "AsyncRetryStrategy",
@@ -192,7 +192,16 @@ class AsyncRetryStrategy:
         return min(seconds, self.maximum) * 1000.0
 
     def retries_exception(self, error: BaseException) -> bool:
-        """Tells whether `error` asks for a retry; raises what the user's predicate raises."""
+        """Tells whether `error` asks for a retry; raises what the user's predicate raises.
+
+        A group asks for one if a member of it does.
+        """
+        predicate = self.if_exception
+        if isinstance(predicate, (type, tuple)) and isinstance(error, predicate):
+            return True
+        return any(map(self._retries_one, leaves(error)))
+
+    def _retries_one(self, error: BaseException) -> bool:
         if isinstance(error, RetryAfter) or self.only_refused:
             return isinstance(error, RetryAfter)
         predicate = self.if_exception
@@ -210,13 +219,32 @@ class AsyncRetryStrategy:
         That is the delay of a `RetryAfter`, or what the ``Retry-After`` header of the response
         says that the exception of an HTTP client tells of; ``None`` if neither says anything.
         """
-        return error.delay if isinstance(error, RetryAfter) else announced_delay(error)
+        return longest(
+            leaf.delay if isinstance(leaf, RetryAfter) else announced_delay(leaf)
+            for leaf in leaves(error)
+        )
 
     def retries_result(self, results: list[Any]) -> bool:
         """Tells whether `results` ask for a retry; raises what the user's predicate raises."""
         if self.retry_misses and not results:
             return True
         return self.if_result is not None and bool(self.if_result(results))
+
+
+def pause_after(error: BaseException) -> float | None:
+    """Returns the seconds for which `error` asks that no row of its channel is called.
+
+    Returns:
+        0 if the service has too much to do and does not say for how long, ``None`` if nothing is
+        said of it.
+    """
+    return longest(map(_pause_of_one, leaves(error)))
+
+
+def _pause_of_one(error: BaseException) -> float | None:
+    if isinstance(error, RetryAfter):
+        return error.delay if error.channel else None
+    return announced_pause(error)
 
 
 def if_empty(results: list[Any]) -> bool:
@@ -242,7 +270,8 @@ def fixed_delay(
         max_retries: Further attempts after the first, at least 1.
         delay: Time between attempts: str with unit, timedelta or seconds.
         if_result: Called with the list of a row's results; true asks for a retry. See `if_empty`.
-        if_exception: An exception class, a tuple of classes, or a callable that gets the exception.
+        if_exception: An exception class, a tuple of classes, or a callable that gets the exception;
+            of an exception group each member, and one that asks for a retry is enough.
         budget: What makes retries a share of the calls of their channel, so that an outage gets no
             storm: a `RetryBudget`, or its ``ratio``; one beyond waits in its back-off. ``None``:
             nothing does.
@@ -289,7 +318,7 @@ def exponential_backoff(
         jitter: ``"full"`` draws each delay between 0 and the computed one, so that rows which
             failed together do not come back together; ``"none"`` takes the computed delay.
         if_result: Called with the list of a row's results; true asks for a retry. See `if_empty`.
-        if_exception: An exception class, a tuple of classes, or a callable that gets the exception.
+        if_exception: As of `fixed_delay`.
         budget: As of `fixed_delay`.
 
     Raises:

@@ -18,7 +18,7 @@ from sparkawait._plan.plan import Plan
 from sparkawait._worker.retry_after import announced_delay
 from sparkawait._worker.runner import Parts, Runner
 from sparkawait.batch import Batch
-from sparkawait.exceptions import AsyncFunctionError, AsyncIOError, ErrorKind, ResultError
+from sparkawait.exceptions import AsyncFunctionError, AsyncIOError, ErrorKind, ResultError, leaves
 from sparkawait.retry import RetryAfter
 
 __all__ = ["BatchRunner", "may_be_of_rows"]
@@ -449,8 +449,8 @@ class BatchCall(Call):
 def _unreadable(rows: list[Row], error: BaseException) -> dict[Row, AsyncIOError]:
     """Returns the rows whose text in the column that `error` is about is not UTF-8."""
     found: dict[Row, AsyncIOError] = {}
-    column: str | None = getattr(error, "__sparkawait_column__", None)
-    if column is not None:
+    named = (getattr(leaf, "__sparkawait_column__", None) for leaf in leaves(error))
+    for column in dict.fromkeys(it for it in named if it is not None):
         for row in rows:
             try:
                 row[column]
@@ -461,7 +461,8 @@ def _unreadable(rows: list[Row], error: BaseException) -> dict[Row, AsyncIOError
 
 def may_be_of_rows(error: BaseException) -> bool:
     """Tells whether a call may do better without some of its rows."""
-    asks_to_wait = isinstance(error, RetryAfter) or announced_delay(error) is not None
+    asks_to_wait = any(isinstance(it, RetryAfter) for it in leaves(error))
+    asks_to_wait = asks_to_wait or announced_delay(error) is not None
     return isinstance(error, Exception) and not asks_to_wait
 
 

@@ -25,7 +25,7 @@ from sparkawait._worker.event_loop import event_loop_thread
 from sparkawait._worker.runner import CANCEL_SECONDS, Parts, PhaseExpiredError, Runner
 from sparkawait._worker.shared_clients import Borrower
 from sparkawait._worker.watchdog import BLOCKED_SECONDS, WAY_OUT, Watch
-from sparkawait.exceptions import AsyncFunctionError, ErrorKind
+from sparkawait.exceptions import AsyncFunctionError, ErrorKind, spokesman
 from sparkawait.functions import AsyncFunction, FunctionContext
 from sparkawait.native_function import NativeFunction
 
@@ -154,6 +154,7 @@ class LifeCycle:
         if isinstance(error, PhaseExpiredError):
             raise self._expired("open", self._setup_timeout or 0)
         if error is not None:
+            error = spokesman(error)
             msg = f"`{plan.function_name}.open` failed: {type(error).__name__}: {error}"
             raise AsyncFunctionError(msg, ErrorKind.OPEN_FAILED) from error
         # Not before: an `open` that loads a model may block the loop for long, and has a bound of
@@ -199,6 +200,7 @@ class LifeCycle:
             return error
         if isinstance(error, PhaseExpiredError):
             return self._expired("close", grace, gives_more=finished)
+        error = spokesman(error)
         msg = f"`{self._plan.function_name}.close` failed: {type(error).__name__}: {error}"
         failure = AsyncFunctionError(msg, ErrorKind.CLOSE_FAILED)
         failure.__cause__ = error

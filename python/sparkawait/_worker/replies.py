@@ -16,23 +16,8 @@ import pyarrow as pa
 from sparkawait._core import Port, Row, RowGroup
 from sparkawait._plan.plan import Plan
 from sparkawait._worker.remarks import Remarks
-from sparkawait._worker.retry_after import announced_pause
-from sparkawait.exceptions import AsyncIOError, ErrorKind, ResultError
-from sparkawait.retry import RetryAfter
-
-# -- what exceptions say of the channel of their row. Pure functions, for any thread
-
-
-def pause_after(error: BaseException) -> float | None:
-    """Returns the seconds for which `error` asks that no row of its channel is called.
-
-    Returns:
-        0 if the service has too much to do and does not say for how long, ``None`` if nothing is
-        said of it.
-    """
-    if isinstance(error, RetryAfter):
-        return error.delay if error.channel else None
-    return announced_pause(error)
+from sparkawait.exceptions import AsyncIOError, ErrorKind, ResultError, spokesman
+from sparkawait.retry import pause_after
 
 
 class Replies:
@@ -95,18 +80,19 @@ class Replies:
         _explain(error)
         wants_retry, delay = False, None
         pause = None if final else pause_after(error)
-        if isinstance(error, AsyncIOError) and error.kind is ErrorKind.TEXT_INVALID:
-            kind, final = error.kind, True  # of a cell, which stays as it is
+        told = spokesman(error)
+        if isinstance(told, AsyncIOError) and told.kind is ErrorKind.TEXT_INVALID:
+            kind, final = told.kind, True  # of a cell, which stays as it is
         if self._retry is not None and not final:
             try:
                 wants_retry = self._retry.retries_exception(error)
             except BaseException as raised:  # noqa: BLE001 - becomes the failure of the row
-                error = raised
+                told = raised
             if wants_retry:
                 delay = self._retry.delay_after(error)
         if self.remarks:
             self.remarks.send(self._port)
-        self._port.fail(row, error, kind.value, wants_retry, delay, pause)
+        self._port.fail(row, told, kind.value, wants_retry, delay, pause)
 
     def _flush(self) -> None:
         if self.remarks:

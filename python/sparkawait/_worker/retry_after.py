@@ -7,10 +7,11 @@ urllib and botocore have. Pure functions, for any thread.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from sparkawait import _core
+from sparkawait.exceptions import leaves
 
 _FORBIDDEN = 403
 _TOO_MANY_REQUESTS = 429
@@ -22,12 +23,13 @@ def announced_delay(error: BaseException) -> float | None:
     """Returns the seconds after which the response that `error` tells of wants to be asked again.
 
     Read are the headers in ``error.response.headers`` and ``error.headers``: ``Retry-After``,
-    ``retry-after-ms``, and if the status is 429 or 403 those of limits that are used up.
+    ``retry-after-ms``, and if the status is 429 or 403 those of limits that are used up. Of a group
+    each member is asked, and the longest delay counts.
 
     Returns:
         ``None`` if it does not say.
     """
-    return _announced(error)[0]
+    return longest(_announced(leaf)[0] for leaf in leaves(error))
 
 
 def announced_pause(error: BaseException) -> float | None:
@@ -36,6 +38,15 @@ def announced_pause(error: BaseException) -> float | None:
     With a status of 429 or 503, the service has too much to do for anybody. It is 0 if the service
     does not say for how long. A 403 counts only if it does.
     """
+    return longest(map(_pause_of_one, leaves(error)))
+
+
+def longest(delays: Iterable[float | None]) -> float | None:
+    """Returns the longest of `delays`, ``None`` if there is none."""
+    return max((delay for delay in delays if delay is not None), default=None)
+
+
+def _pause_of_one(error: BaseException) -> float | None:
     delay, status = _announced(error)
     if status == _FORBIDDEN:
         return delay
@@ -57,7 +68,14 @@ def _announced(error: BaseException) -> tuple[float | None, object]:
 
 
 def answered_status(error: BaseException) -> int | None:
-    """Returns the status of the response that `error` tells of; ``None`` if it tells of none."""
+    """Returns the status of the response that `error` tells of; ``None`` if it tells of none.
+
+    Of a group it is that of the first member that tells of one.
+    """
+    return next((it for it in map(_status_of_one, leaves(error)) if it is not None), None)
+
+
+def _status_of_one(error: BaseException) -> int | None:
     try:
         status = _status_of(error, getattr(error, "response", None))
         # An exception of urllib has it as `code`, and others have a code of their own there.

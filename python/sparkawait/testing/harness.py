@@ -19,7 +19,7 @@ from sparkawait.exceptions import (
     OperatorStateError,
     ResultError,
 )
-from sparkawait.retry import RETRY, AsyncRetryStrategy, RetryAfter
+from sparkawait.retry import RETRY, AsyncRetryStrategy, pause_after
 
 
 def _check_callable(**given: object) -> None:
@@ -298,16 +298,14 @@ class OperatorTestHarness:
         self._core.complete(entry, attempt, self._keep(results), retry)
 
     def _fail(self, entry: int, attempt: int, error: BaseException) -> None:
-        retry, delay, pause = False, None, None
-        if isinstance(error, RetryAfter) and error.channel:
-            pause = error.delay
+        retry, delay, pause = False, None, pause_after(error)
         if self._retry is not None and attempt != _TIMEOUT_ATTEMPT:
             try:
                 retry = self._retry.retries_exception(error)
             except BaseException as raised:  # noqa: BLE001 - replaces the failure
                 error = raised
-            if retry and isinstance(error, RetryAfter):
-                delay = error.delay
+            if retry:
+                delay = self._retry.delay_after(error)
         self._core.fail(entry, attempt, self._keep(error), retry, delay, pause)
 
     # -- what the operator did

@@ -13,6 +13,7 @@ import pytest
 import sparkawait as sa
 from sparkawait._worker import shared_clients
 from sparkawait._worker.event_loop import event_loop_thread
+from sparkawait._worker.shared_clients import Borrower, SharedClients
 from tests.support.waiting import wait_until
 
 
@@ -170,6 +171,63 @@ def test_a_factory_that_fails_fails_its_task_and_is_asked_again_by_the_next(made
         with pytest.raises(sa.AsyncFunctionError, match="open` failed: ConnectionError: refused"):
             run(lookup(made, is_async=is_async))
     assert run(lookup(made, is_async=is_async)) == {0}
+
+
+class HandTimedLoop(asyncio.SelectorEventLoop):
+    """A loop whose timers run when the test says so."""
+
+    def __init__(self):
+        super().__init__()
+        self.timers = []
+
+    def call_later(self, delay, callback, *args, context=None):
+        self.timers.append(asyncio.TimerHandle(0, callback, args, self, context))
+        return self.timers[-1]
+
+    def run_timers(self):
+        timers, self.timers = self.timers, []
+        for timer in timers:
+            if not timer.cancelled():
+                timer._run()
+
+
+@pytest.mark.parametrize("second_is_there", [False, True])
+def test_what_one_task_left_behind_does_not_close_the_client_of_another(made, second_is_there):
+    loop = HandTimedLoop()
+    may_end = [loop.create_future() for _ in range(2)]
+
+    async def make():
+        await may_end[len(made.clients)]
+        return made.add(Closes(made))
+
+    async def turns():
+        for _ in range(7):
+            await asyncio.sleep(0)
+
+    async def test():
+        clients = SharedClients(loop, None)
+        first, second = (Borrower(clients, lambda: True) for _ in range(2))
+        waits = first.take("client", make)
+        await turns()
+        first.give_back()  # while its client is being made
+        may_end[0].set_exception(ConnectionError("refused"))
+        with pytest.raises(ConnectionError):
+            await waits
+        may_end[0] = loop.create_future()
+        waits = asyncio.ensure_future(second.take("client", make))
+        await turns()
+        if second_is_there:
+            may_end[0].set_result(None)
+            await waits
+        loop.run_timers()
+        await turns()
+        if not second_is_there:
+            may_end[0].set_result(None)
+        assert await waits is made.clients[0]
+        assert made.closed == []
+
+    loop.run_until_complete(test())
+    loop.close()
 
 
 def test_tasks_that_ask_at_the_same_time_wait_for_one_client(made):

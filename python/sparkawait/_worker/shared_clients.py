@@ -49,35 +49,32 @@ class SharedClients:
         """Returns the client of that name, made by `factory` if there is none."""
         client = self._clients.get(name)
         if client is None:
-            client = _Client(self._loop, factory)
+            client = _Client(name, self._loop, factory)
             self._clients[name] = client
             if client.making is not None:
-                client.making.add_done_callback(lambda made: self._forget_failed(name, made))
-        if client.timer is not None:
-            client.timer.cancel()
-            client.timer = None
+                client.making.add_done_callback(lambda _: self._forget_failed(client))
+        client.stay()
         client.users.add(user)
         return client
 
     def leave(self, user: Borrower) -> None:
         """Notes that a task has ended; clients without another user are closed after a while."""
-        for name, client in self._clients.items():
+        for client in self._clients.values():
             if user in client.users:
                 client.users.remove(user)
                 if not client.users:
-                    client.timer = self._loop.call_later(IDLE_SECONDS, self._expire, name)
+                    client.timer = self._loop.call_later(IDLE_SECONDS, self._expire, client)
 
     async def close(self) -> None:
         """Closes all of them: the loop is about to end."""
         clients, self._clients = self._clients, {}
         for client in clients.values():
-            if client.timer is not None:
-                client.timer.cancel()
+            client.stay()
         closing = [self._close(client) for client in clients.values()]
         await asyncio.gather(*closing, *self._closing)
 
-    def _expire(self, name: Hashable) -> None:
-        client = self._clients.pop(name)
+    def _expire(self, client: _Client) -> None:
+        del self._clients[client.name]
         # Kept, because the loop holds tasks weakly.
         closing = self._loop.create_task(self._close(client))
         self._closing.add(closing)
@@ -103,20 +100,29 @@ class SharedClients:
         except Exception:
             _logger.warning("a shared client could not be closed", exc_info=True)
 
-    def _forget_failed(self, name: Hashable, made: asyncio.Task[Any]) -> None:
-        """Lets the next task try again."""
+    def _forget_failed(self, client: _Client) -> None:
+        """Lets the next task try again, if the client could not be made."""
+        made = client.making
+        assert made is not None  # noqa: S101 - it is the one that is done
         failed = made.cancelled() or made.exception() is not None
-        client = self._clients.get(name)
-        if failed and client is not None and client.making is made:
-            del self._clients[name]
+        if failed and self._clients.get(client.name) is client:
+            # Whatever has this name from now on is another one, with a time of its own.
+            client.stay()
+            del self._clients[client.name]
 
 
 class _Client:
-    """A client, or the task that makes it."""
+    """A client, or the task that makes it.
 
-    __slots__ = ("made", "making", "timer", "users")
+    Invariant: while its timer runs, it is in the table, without users.
+    """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, factory: Callable[[], Any]) -> None:
+    __slots__ = ("made", "making", "name", "timer", "users")
+
+    def __init__(
+        self, name: Hashable, loop: asyncio.AbstractEventLoop, factory: Callable[[], Any]
+    ) -> None:
+        self.name = name
         self.users: set[Borrower] = set()
         self.timer: asyncio.TimerHandle | None = None
         self.made: Any = factory()
@@ -124,6 +130,12 @@ class _Client:
         if is_async(factory):
             # A task of its own, so that one that asks and is cancelled does not end it for others.
             self.making = loop.create_task(_awaited(self.made))
+
+    def stay(self) -> None:
+        """Stops the time after which it would be closed."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
 
 
 async def _awaited(made: Any) -> Any:

@@ -224,8 +224,8 @@ def spokesman(error: BaseException) -> BaseException:
         return members[0]
     named = "; ".join(f"{type(it).__qualname__}: {it}" for it in members[:2])
     message = f"{getattr(error, 'message', '')}: {named}"
-    # Another group, because the message of a group cannot be changed. It is an `ExceptionGroup` where
-    # all members are of class `Exception`.
+    # Another group, because the message of a group cannot be changed. It is an `ExceptionGroup`
+    # where all members are of class `Exception`.
     (base,) = _group_classes()
     group = base(message, cast("Any", error).exceptions)
     group.__cause__, group.__context__ = error.__cause__, error.__context__

@@ -26,8 +26,6 @@ class NativeFunction(OfColumns, TakesOptions):
     rules: Model | None = None
     """The class whose rules its rows keep, if it has some beside its types."""
     input_columns: tuple[str, ...] = ()
-    idempotent_by: str | None = None
-    """What makes a call that is made twice do no more than one, if anything does."""
     only_reads = False
     """Whether a call changes nothing and costs nothing, so that it is made again unasked."""
     writes_texts = False
@@ -59,6 +57,11 @@ class NativeFunction(OfColumns, TakesOptions):
     def idempotent(self) -> bool:
         """Whether a call that is made twice does no more than one."""
         return False
+
+    @property
+    def idempotent_by(self) -> str | None:
+        """What makes a call that is made twice do no more than one, if anything does."""
+        return None
 
     @property
     def batching(self) -> Batch | None:

@@ -324,7 +324,7 @@ def test_rows_with_equal_keys_share_one_item_through_the_cache():
 @pytest.mark.parametrize("key", [True, "order-{x}"])
 def test_a_request_has_one_key_that_is_made_of_its_rows(key: Any):
     def reply(request: Request, before: int) -> Answer:
-        return None if before < 2 else ok(doubled(inputs(request)))
+        return (503, {}, b"") if before < 2 else ok(doubled(inputs(request)))
 
     with serve(reply) as server:
         function = lookup(server, idempotency_key=key, batch=sa.Batch(max_rows=4, linger="50ms"))
@@ -336,6 +336,46 @@ def test_a_request_has_one_key_that_is_made_of_its_rows(key: Any):
             keys.setdefault(tuple(inputs(request)), set()).add(request.headers["idempotency-key"])
         assert all(len(each) == 1 for each in keys.values())
         assert len({key for each in keys.values() for key in each}) == len(keys)
+
+
+@pytest.mark.parametrize("key", [True, "order-{x}"])
+@pytest.mark.parametrize("lost", [None, (409, {}, b""), (504, {}, b"")])
+def test_no_row_is_carried_out_twice_by_a_service_that_knows_its_requests_again(
+    lost: Answer, key: Any
+):
+    carried_out: Counter[int] = Counter()
+    known: set[str] = set()
+    lock = threading.Lock()
+
+    def reply(request: Request, before: int) -> Answer:
+        with lock:
+            if request.headers["idempotency-key"] not in known:
+                known.add(request.headers["idempotency-key"])
+                carried_out.update(inputs(request))
+        return lost if before < 4 else ok(doubled(inputs(request)))
+
+    with serve(reply) as server:
+        function = lookup(server, idempotency_key=key, batch=sa.Batch(max_rows=9, linger="7ms"))
+        found = rows(function, list(range(41)), retry=RETRY, on_error="capture")
+
+        assert [row["x"] for row in found] == list(range(41))
+        assert carried_out == dict.fromkeys(range(41), 1)
+        failed = [row for row in found if row["error"] is not None]
+        assert {row["x"]: row["v"] for row in found if row["error"] is None} == {
+            x: 2 * x for x in set(range(41)) - {row["x"] for row in failed}
+        }
+        assert 0 < len(failed) <= 4 * 9
+        if lost is None:
+            assert all("only without `batch`" in row["error"]["message"] for row in failed)
+
+
+@pytest.mark.parametrize("option", ["idempotency_key", "headers"])
+def test_a_key_makes_no_second_call_for_a_slow_request_of_many_rows(option: str):
+    key: Any = "order-{x}" if option == "idempotency_key" else {"Idempotency-Key": "order-{x}"}
+    with serve(lambda request, _: ok(doubled(inputs(request)))) as server:
+        function = lookup(server, **{option: key})
+        with pytest.raises(sa.ConfigurationError, match="only without `batch`"):
+            rows(function, [1, 2, 3], hedge="13ms")
 
 
 def test_a_request_without_a_key_that_may_have_been_carried_out_is_not_sent_again():

@@ -132,7 +132,8 @@ class HttpValues(Values):
     idempotency_key = Option(
         "sends the header `Idempotency-Key`, the same in all attempts of a row: `True` "
         "for a random one, which is another one when Spark runs the task again, or a "
-        "template over columns that name the row. With `batch` one for a request, made of its rows",
+        "template over columns that name the row. With `batch` one for a request, made of its "
+        "rows; it makes no row repeatable, which comes back with other rows and another key",
         _key,
         type="str | Literal[True] | None",
     )

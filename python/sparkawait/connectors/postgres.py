@@ -204,7 +204,10 @@ class Lookup(Connector):
         """Whether two calls do what one does."""
         return self.options.writes is not True
 
-    idempotent_by = "where two statements do what one does, give `writes='idempotent'`"
+    @property
+    def idempotent_by(self) -> str | None:
+        """What makes two calls do no more than one."""
+        return "where two statements do what one does, give `writes='idempotent'`"
 
     @property
     def only_reads(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -229,7 +229,10 @@ class RedisFunction(Connector):
         """Whether two commands do what one does."""
         return self.has_idempotent_writes or self.only_reads
 
-    idempotent_by = "where two commands do what one does, give `writes='idempotent'`"
+    @property
+    def idempotent_by(self) -> str | None:
+        """What makes two calls do no more than one."""
+        return "where two commands do what one does, give `writes='idempotent'`"
 
     @property
     def only_reads(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]

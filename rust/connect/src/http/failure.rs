@@ -26,7 +26,7 @@ pub(super) const QUOTED: usize = 200;
 pub(super) struct RetryStatuses {
     /// First and last one of each range, if that was said.
     pub(super) said: Option<Vec<(u16, u16)>>,
-    /// Whether the server knows a request again by its key.
+    /// Whether another attempt of a row has the key of the one before.
     pub(super) is_keyed: bool,
 }
 

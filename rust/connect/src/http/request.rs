@@ -147,12 +147,17 @@ fn first_headers() -> HeaderMap {
 
 /// Returns which statuses of requests of `config` are worth another attempt.
 pub(super) fn retry_statuses(config: &HttpConfig) -> RetryStatuses {
-    let is_key = |name: &str| name.eq_ignore_ascii_case(IDEMPOTENCY_KEY);
-    let has_key = config.headers.iter().any(|(name, _)| is_key(name));
     RetryStatuses {
         said: config.retry_status.clone(),
-        is_keyed: config.idempotency_key.is_some() || has_key,
+        // Of a request of many rows the key is that of all of them, and a row comes back with others.
+        is_keyed: is_keyed(config) && config.batch.is_none(),
     }
+}
+
+/// Whether requests of `config` have a key by which the server knows them again.
+pub(super) fn is_keyed(config: &HttpConfig) -> bool {
+    let is_key = |name: &str| name.eq_ignore_ascii_case(IDEMPOTENCY_KEY);
+    config.idempotency_key.is_some() || config.headers.iter().any(|(name, _)| is_key(name))
 }
 
 pub(super) fn header_name(name: &str) -> Result<HeaderName, StartError> {

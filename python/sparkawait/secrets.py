@@ -149,9 +149,19 @@ def a_password(value: object, name: str) -> str | Secret:
     return text(value, name, "a str or a secret", quoted=False)
 
 
+def is_content(given: str) -> bool:
+    """Whether a text is a key or a certificate, and not the name or the path of one."""
+    return "-----BEGIN" in given or "\n" in given or "\r" in given
+
+
 def _check(value: object, option: str) -> None:
     if value is None and option != "prefix":
         return
+    if isinstance(value, str) and option != "prefix" and is_content(value):
+        refuse(
+            f"`{option}` of a secret must say where it is, got a text with line breaks or a key;"
+            " put that into a file or an environment variable"
+        )
     if not isinstance(value, str) or "\0" in value or not is_unicode(value):
         # Not quoted: somebody may have given the secret itself.
         refuse(

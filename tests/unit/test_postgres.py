@@ -150,7 +150,7 @@ def test_certificates_are_read_in_the_executor(tmp_path):
 
     assert tls == {"ca": "pem of ca", "certificate": "pem of client", "private_key": None}
     ca.unlink()
-    with pytest.raises(sa.ConfigurationError, match=r"`ca`: file .* cannot be read: No such file"):
+    with pytest.raises(sa.ConfigurationError, match=r"`ca` .*cannot be read: No such file"):
         function._native(retry_misses=False)
 
 

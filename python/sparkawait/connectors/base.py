@@ -22,7 +22,15 @@ from sparkawait._plan.ddl import is_variant
 from sparkawait._plan.option import Option, one_of, optional
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.native_function import NativeFunction
-from sparkawait.secrets import LookUp, Secret, Sources, a_password, left_out, looked_up
+from sparkawait.secrets import (
+    LookUp,
+    Secret,
+    Sources,
+    a_password,
+    is_content,
+    left_out,
+    looked_up,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -199,18 +207,34 @@ def _is_pem(value: object) -> bool:
 
 
 def _known(value: Pem | None) -> str | None:
-    is_text = isinstance(value, str) and value.lstrip().startswith("-----BEGIN")
-    return cast("str", value) if is_text else None
+    """Returns the text that a value is; ``None`` for a path, a secret and ``None``.
+
+    Other programs write lines before the first certificate or key: its attributes, or the
+    certificate in words.
+    """
+    if isinstance(value, str) and is_content(value):
+        return value.removeprefix(_BYTE_ORDER_MARK)
+    return None
+
+
+_BYTE_ORDER_MARK = "\ufeff"
 
 
 def _text(value: Pem | None, name: str) -> str | None:
+    if value is None:
+        return None
     if isinstance(value, Secret):
-        return value.reveal()
-    if value is None or _known(value) is not None:
-        return cast("str | None", value)
+        return value.reveal().removeprefix(_BYTE_ORDER_MARK)
+    known = _known(value)
+    if known is not None:
+        return known
     try:
-        return Path(value).read_text(encoding="utf-8")
+        return Path(value).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        msg = f"`{name}`: file `{value}` cannot be read: {reason}; every executor needs it"
+        # The path is not quoted: what was taken for one may be a key.
+        msg = (
+            f"`{name}` is taken for the path of a file, which cannot be read: {reason}; every"
+            " executor needs the file"
+        )
         raise ConfigurationError(msg, ErrorKind.CERTIFICATE_MISSING) from None

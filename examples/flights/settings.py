@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from typing import Any, Literal, TypeVar
 
 from sparkawait._quantities import positive_duration
-from sparkawait.exceptions import ConfigurationError
+from sparkawait.exceptions import ConfigurationError, how_to_install
 from sparkawait.testing.latency import Latency, log_normal
 
 ABOUT: dict[str, Any] = {
@@ -245,9 +245,7 @@ def run(settings: Settings) -> bool:
     """
     for package in _NEEDED:
         if find_spec(package) is None:
-            raise DemoError(
-                f"the package `{package}` is missing; run `pip install 'sparkawait[demo]'`"
-            )
+            raise DemoError(f"the package `{package}` is missing; {how_to_install('demo')}")
     from rich.console import Console
 
     from sparkawait._flights import program

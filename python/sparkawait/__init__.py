@@ -50,6 +50,7 @@ from sparkawait.exceptions import (
     OperatorStateError,
     ResultError,
     SnapshotError,
+    how_to_install,
 )
 from sparkawait.functions import AsyncFunction, FunctionContext, async_function, blocking
 from sparkawait.metrics import Metrics
@@ -151,7 +152,7 @@ def _import_spark() -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "pyspark":
             raise
-        msg = "the functions for DataFrames need PySpark; run `pip install 'sparkawait[spark]'`"
+        msg = f"the functions for DataFrames need PySpark; {how_to_install('spark')}"
         raise ModuleNotFoundError(msg, name="pyspark") from error
 
 

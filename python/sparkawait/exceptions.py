@@ -27,6 +27,14 @@ __all__ = [
 ]
 
 
+def how_to_install(extra: str) -> str:
+    """Returns what to run for the packages of an extra, which no index has yet."""
+    return (
+        f"run `pip install 'sparkawait[{extra}]'` where the wheel of sparkawait is installed"
+        " (`make wheel` in the source builds it)"
+    )
+
+
 class ErrorKind(str, Enum):
     """What went wrong, as a stable string. New kinds are appended, none is renamed or removed."""
 

@@ -39,6 +39,7 @@ from sparkawait._flights.report import (
 )
 from sparkawait._flights.services import mean_of_two, serve
 from sparkawait._flights.settings import STORE_CALLS, Settings
+from sparkawait.exceptions import how_to_install
 from sparkawait.testing import LookupServer, log_normal
 from tests.support.servers import free_port
 
@@ -143,8 +144,7 @@ def test_help_lists_the_options():
 def test_a_missing_package_is_one_sentence(capsys, monkeypatch):
     monkeypatch.setattr(settings, "find_spec", lambda name: None)
     assert failed(capsys) == (
-        "sparkawait demo: error: the package `pyspark` is missing;"
-        " run `pip install 'sparkawait[demo]'`\n"
+        f"sparkawait demo: error: the package `pyspark` is missing; {how_to_install('demo')}\n"
     )
 
 
@@ -192,8 +192,7 @@ def test_a_missing_asyncpg_is_one_sentence(capsys, monkeypatch):
     monkeypatch.setattr(services, "find_spec", lambda name: None)
     error = failed(capsys, "--postgres", "postgresql://here/db")
     assert error == (
-        "sparkawait demo: error: the package `asyncpg` is missing;"
-        " run `pip install 'sparkawait[demo]'`\n"
+        f"sparkawait demo: error: the package `asyncpg` is missing; {how_to_install('demo')}\n"
     )
 
 

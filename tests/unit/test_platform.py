@@ -25,7 +25,8 @@ def test_without_pyspark_the_functions_for_data_frames_name_the_extra():
 
     assert output_of(program) == (
         "ModuleNotFoundError: the functions for DataFrames need PySpark;"
-        " run `pip install 'sparkawait[spark]'`"
+        " run `pip install 'sparkawait[spark]'` where the wheel of sparkawait is installed"
+        " (`make wheel` in the source builds it)"
     )
 
 

@@ -33,7 +33,7 @@ from sparkawait._doctor.report import (
     one_line,
 )
 from sparkawait._quantities import positive_duration
-from sparkawait.exceptions import ConfigurationError
+from sparkawait.exceptions import ConfigurationError, how_to_install
 from sparkawait.testing import simulated
 
 if TYPE_CHECKING:
@@ -47,9 +47,7 @@ ABOUT: dict[str, Any] = {
     " environment variables. The exit status is 0 if there is no problem, else 1.",
 }
 _SESSION, _EXECUTORS, _CALLS = "session", "executors", "calls in executors"
-_NO_PYSPARK = (
-    "PySpark is not installed; run `pip install 'sparkawait[spark]'`, or use sparkawait.arrow alone"
-)
+_NO_PYSPARK = f"PySpark is not installed; {how_to_install('spark')}, or use sparkawait.arrow alone"
 _WORKERS_ASKED = 8
 _TOLD = (
     "spark.submit.deployMode",

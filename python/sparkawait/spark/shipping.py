@@ -34,7 +34,7 @@ from pyspark.sql.pandas.utils import require_minimum_pandas_version, require_min
 import sparkawait
 from sparkawait import _probe
 from sparkawait._plan.checks import warn_once
-from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.exceptions import ConfigurationError, ErrorKind, how_to_install
 from sparkawait.spark.metrics import is_connect
 from sparkawait.spark.shipment import folder_name, probe_by_value
 from sparkawait.spark.wheel import Platform, Wheel
@@ -203,7 +203,7 @@ def require_packages() -> None:
     except ImportError as error:
         msg = (
             f"Spark's Arrow functions lack a package: {error};"
-            " run `pip install 'sparkawait[spark]'`, on the executors too"
+            f" {how_to_install('spark')}, on the executors too"
         )
         raise ConfigurationError(msg, ErrorKind.MODULE_MISSING) from error
 

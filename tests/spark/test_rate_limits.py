@@ -15,7 +15,7 @@ from sparkawait._plan.checks import warn_once
 from sparkawait._plan.resolve import resolve_unpickled
 from sparkawait.exceptions import ErrorKind
 from sparkawait.spark import placement
-from sparkawait.spark.schemas import Times
+from sparkawait.spark.session import Session
 from tests.support.scripted_server import ScriptedServer
 from tests.support.windows import MOST, Windows
 
@@ -200,11 +200,15 @@ def test_an_expression_that_is_no_number_is_refused(spark):
     assert caught.value.kind == ErrorKind.RATE_LIMIT_INVALID
 
 
-class Session:
-    """A session of which nothing is known but its configuration."""
+class Configured:
+    """A session of Spark of which nothing is known but its configuration."""
 
     def __init__(self, **conf):
         self.conf = {name.replace("_", "."): value for name, value in conf.items()}
+
+
+def session(**conf):
+    return Session(Configured(**conf))
 
 
 @pytest.mark.parametrize(
@@ -237,7 +241,7 @@ class Session:
     ],
 )
 def test_the_cores_of_a_job_are_those_of_the_configuration(conf, cores):
-    assert placement.cores_of(Session(**conf)) == cores
+    assert session(**conf).cores == cores
 
 
 @pytest.mark.parametrize(
@@ -250,7 +254,7 @@ def test_the_cores_of_a_job_are_those_of_the_configuration(conf, cores):
     ],
 )
 def test_the_cores_of_an_executor_are_those_of_the_configuration(conf, cores):
-    assert placement.executor_cores_of(Session(**conf)) == cores
+    assert session(**conf).executor_cores == cores
 
 
 @pytest.mark.parametrize(
@@ -258,13 +262,13 @@ def test_the_cores_of_an_executor_are_those_of_the_configuration(conf, cores):
 )
 def test_cores_that_nobody_knows_are_asked_for(conf):
     with pytest.raises(sa.ConfigurationError, match=r"spark\.cores\.max") as caught:
-        placement.cores_of(Session(**conf))
+        placed(sa.RateLimit("97/min", scope="job"), **conf)
     assert caught.value.kind == ErrorKind.RATE_LIMIT_INVALID
 
 
 def placed(limits, **conf):
     plan = resolve_unpickled("unordered", see, input_schema=None, rate_limit=limits)
-    return placement.placed(plan, Session(spark_app_id="app-7", **conf), Times())
+    return placement.placed(plan, session(spark_app_id="app-7", **conf))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ import pyarrow as pa
 import pytest
 
 import sparkawait as sa
-from sparkawait.spark.schemas import Times, conformed, with_zone
+from sparkawait.spark.schemas import conformed, with_zone
+from sparkawait.spark.session import Times
 from sparkawait.testing import LookupServer
 
 pytestmark = pytest.mark.spark

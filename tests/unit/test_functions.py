@@ -31,7 +31,9 @@ def test_a_decorated_function_looks_like_what_it_wraps():
 
 
 def test_the_call_of_a_row_is_the_function_itself():
-    assert double.async_invoke is double.__wrapped__
+    again = functools.partial(async_function(double))
+    assert async_function(again).what_is_called(batched=False).func is double.function
+    assert async_function(double).what_is_called(batched=False) is double.function
 
 
 def test_partials_and_objects_with_async_call_are_functions():
@@ -282,7 +284,7 @@ def test_a_decorated_function_of_a_notebook_is_pickled_by_value():
     copy = cloudpickle.loads(cloudpickle.dumps(local))
     assert copy.batch == Batch(max_rows=7)
     assert copy.schema == "y bigint"
-    assert asyncio.run(copy.async_invoke_batch([1])) == [{"y": 1}]
+    assert asyncio.run(copy.what_is_called(batched=True)([1])) == [{"y": 1}]
 
 
 @pytest.mark.parametrize(

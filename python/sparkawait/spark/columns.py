@@ -31,6 +31,8 @@ from sparkawait.exceptions import ConfigurationError, ErrorKind, InternalError, 
 from sparkawait.native_function import NativeFunction
 from sparkawait.spark.partition import run_task, with_types
 from sparkawait.spark.placement import check_arguments
+from sparkawait.spark.schemas import casts, with_zone
+from sparkawait.spark.session import Times, zone_of_task
 from sparkawait.spark.shipment import Shipment
 from sparkawait.wait_options import WaitOptions
 
@@ -213,7 +215,7 @@ class ColumnTask(Shipment):
         arguments: How rows are made of the arguments.
         accumulator: Takes the metrics of the task.
         is_struct: Whether a result of one column is a struct, too.
-        result_types: Types to cast the columns of a native function to, by name.
+        usual_zone: The time zone of the session that runs the query, if nobody has set one there.
     """
 
     def __init__(
@@ -223,14 +225,14 @@ class ColumnTask(Shipment):
         accumulator: Accumulator[TaskMetrics] | None,
         *,
         is_struct: bool = False,
-        result_types: Mapping[str, pa.DataType] | None = None,
+        usual_zone: str = "UTC",
     ) -> None:
         """Starts nothing: this is the driver."""
         self.plan = plan
         self.arguments = arguments
         self._accumulator = accumulator
         self._is_struct = is_struct
-        self._result_types = result_types or {}
+        self._usual_zone = usual_zone
 
     def arrow_function(self) -> Callable[[Iterator[pa.Array]], Iterator[pa.Array]]:
         """Returns what Spark calls; the annotations tell it what to pass."""
@@ -244,7 +246,7 @@ class ColumnTask(Shipment):
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Array]:
         """Yields a column for each batch of rows, of the same length and in their order."""
         lengths: deque[int] = deque()
-        function = self.plan.function
+        function = self._plan_here.function
         is_native = isinstance(function, NativeFunction)
         rows = 0
 
@@ -257,16 +259,29 @@ class ColumnTask(Shipment):
                 yield _numbered(batch, rows, len(self.arguments.hidden)) if is_native else batch
                 rows += batch.num_rows
 
-        output = run_task(Chain.of(self.plan), measured(), [self._accumulator])
+        output = run_task(Chain.of(self._plan_here), measured(), [self._accumulator])
         if is_native:
-            place = -len(self.plan.added_fields) - 1
+            place = -len(self._plan_here.added_fields) - 1
             output = _one_for_each(output, place, self._results, self._empty(), lambda: rows)
         return _cut(map(self._to_column, output), lengths, self._to_column(self._empty()))
 
-    @property
+    @cached_property
+    def _plan_here(self) -> Plan:
+        """The plan with times in the zone of the session that runs the query.
+
+        The driver does not know which session that is.
+        """
+        schema = with_zone(self.plan.declared_schema, zone_of_task(self._usual_zone))
+        return replace(self.plan, declared_schema=schema)
+
+    @cached_property
     def _types(self) -> dict[str, pa.DataType]:
         """The added columns, with the types that Spark takes."""
-        return {it.name: it.type for it in self.plan.added_fields} | dict(self._result_types)
+        plan = self._plan_here
+        types = {it.name: it.type for it in plan.added_fields}
+        if isinstance(plan.function, NativeFunction):
+            types |= casts(plan, Times(zone_of_task(self._usual_zone)))
+        return types
 
     def _results(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Returns the columns of a native function, without those of the input, and the mark."""
@@ -277,18 +292,18 @@ class ColumnTask(Shipment):
 
     def _marked(self, arrays: Sequence[Any], found: Any) -> pa.RecordBatch:
         """Returns results with the mark where a `ColumnPlan` has it, before an error."""
-        names, place = list(self._types), len(self.plan.declared_schema)
+        names, place = list(self._types), len(self._plan_here.declared_schema)
         names.insert(place, _unlike(_MARK, names))
         return pa.RecordBatch.from_arrays([*arrays[:place], found, *arrays[place:]], names=names)
 
     def _empty(self) -> pa.RecordBatch:
         none = pa.RecordBatch.from_pylist([], schema=pa.schema(list(self._types.items())))
-        if isinstance(self.plan.function, NativeFunction):
+        if isinstance(self._plan_here.function, NativeFunction):
             return self._marked(none.columns, pa.array([], pa.bool_()))
         return none
 
     def _to_column(self, batch: pa.RecordBatch) -> pa.Array:
-        place = len(self.plan.declared_schema)
+        place = len(self._plan_here.declared_schema)
         found: Any = batch.column(place)
         members, fields = list(batch.columns), list(batch.schema)
         del members[place], fields[place]
@@ -296,7 +311,7 @@ class ColumnTask(Shipment):
             return members[0]
         # With something told beside the results, every row has a value.
         mask = None
-        if not self.plan.told_fields:
+        if not self._plan_here.told_fields:
             mask = pc.invert(pc.fill_null(found, cast("Any", False)))  # noqa: FBT003
         return pa.StructArray.from_arrays(members, fields=fields, mask=mask)
 

@@ -21,8 +21,9 @@ from pyspark.sql import SparkSession as SparkSession  # noqa: PLC0414
 
 from sparkawait._worker.metrics import TaskMetrics, merge
 from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.spark.session import is_connect
 
-__all__ = ["SumsOfSpark", "is_connect", "text_of_failed_task"]
+__all__ = ["SumsOfSpark", "text_of_failed_task"]
 
 _logger = logging.getLogger("sparkawait")
 
@@ -124,8 +125,3 @@ class _TaskMetricsParam(AccumulatorParam[TaskMetrics]):
 
     def addInPlace(self, value1: TaskMetrics, value2: TaskMetrics) -> TaskMetrics:  # noqa: N802
         return merge(value1, value2)
-
-
-def is_connect(thing: object) -> bool:
-    """Tells whether a session or DataFrame belongs to Spark Connect, without importing gRPC."""
-    return type(thing).__module__.startswith("pyspark.sql.connect")

@@ -9,8 +9,7 @@ To be used on the driver, from any thread.
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.types import DayTimeIntervalType, StructType
@@ -21,25 +20,18 @@ from sparkawait._plan.plan import Plan
 from sparkawait._plan.resolve import tell_of_threads
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.native_function import NativeFunction
-from sparkawait.spark.schemas import Times, columns_for_spark, types_within
+from sparkawait.spark.schemas import columns_for_spark, types_within
+from sparkawait.spark.session import Session
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-__all__ = ["check_arguments", "check_columns", "cores_of", "executor_cores_of", "placed"]
+__all__ = ["check_arguments", "check_columns", "placed"]
 
 
 _PlanT = TypeVar("_PlanT", bound=Plan)
 
-# Of local[N, F] the second number is how often a task may fail.
-_LOCAL = re.compile(r"local\[(?P<cores>\*|\d+)(?:\s*,.*)?\]|local")
-_LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(?P<workers>\d+)\s*,\s*(?P<cores>\d+)\s*,.*\]")
-
 
 def placed(
     plan: _PlanT,
-    spark: SparkSession | None,
-    times: Times,
+    session: Session,
     *,
     is_streaming: bool = False,
     case_sensitive: bool = True,
@@ -48,10 +40,9 @@ def placed(
 
     Args:
         plan: The call.
-        spark: The session.
-        times: What it takes times for.
+        session: The session.
         is_streaming: Whether the tasks are those of micro-batches.
-        case_sensitive: Whether the session tells names apart that differ in case only.
+        case_sensitive: Whether names of columns are told apart that differ in case only.
 
     Raises:
         ConfigurationError: If a returned column has a type that Spark does not know, or a limit of
@@ -59,47 +50,46 @@ def placed(
     """
 
     def told(one: Plan) -> dict[str, Any]:
-        tell_of_threads(one, lambda: _known_cores(spark))
-        cluster = _cluster(one, spark, is_streaming=is_streaming)
-        return {"declared_schema": columns_for_spark(one, times), **cluster}
+        tell_of_threads(one, lambda: session.cores)
+        cluster = _cluster(one, session, is_streaming=is_streaming)
+        return {"declared_schema": columns_for_spark(one, session.times), **cluster}
 
     return plan.at(told, case_sensitive=case_sensitive)
 
 
-def _cluster(plan: Plan, spark: SparkSession | None, *, is_streaming: bool) -> dict[str, Any]:
+def _cluster(plan: Plan, session: Session, *, is_streaming: bool) -> dict[str, Any]:
     """Returns what the limits in time of a plan have to know of the cluster."""
     scopes = {limit.scope for limit in plan.options.rate_limit.known}
-    if None in scopes and spark is not None:
-        _warn_of_tasks(plan, spark, is_streaming=is_streaming)
+    if None in scopes and session.spark is not None:
+        _warn_of_tasks(plan, session, is_streaming=is_streaming)
     if not scopes & {"host", "job"}:
         return {}
-    if spark is None:
-        _refuse("there is no active session to ask for them")
-    application = _conf(spark, "spark.app.id") or _conf(spark, "spark.app.name") or "spark"
-    if "job" not in scopes or _is_on_one_host(spark):
+    if session.spark is None:
+        _refuse("there is no session to ask for them, start one first")
+    if "job" not in scopes or session.is_on_one_host:
         # What all processes of a host keep together is that of the job: nothing is split.
-        return {"application": application}
-    cores, executor_cores = cores_of(spark), executor_cores_of(spark)
-    return {"application": application, "cores": cores, "executor_cores": executor_cores}
+        return {"application": session.application}
+    if session.cores is None:
+        _refuse(
+            "set `spark.cores.max`, or `spark.executor.cores` and `spark.executor.instances`"
+            " (`spark.dynamicAllocation.maxExecutors` with dynamic allocation)"
+        )
+    return {
+        "application": session.application,
+        "cores": session.cores,
+        "executor_cores": session.executor_cores,
+    }
 
 
-def _known_cores(spark: SparkSession | None) -> int | None:
-    try:
-        return None if spark is None else cores_of(spark)
-    except ConfigurationError:
-        return None
-
-
-def _warn_of_tasks(plan: Plan, spark: SparkSession, *, is_streaming: bool) -> None:
+def _warn_of_tasks(plan: Plan, session: Session, *, is_streaming: bool) -> None:
     """Says what limits come to that each task has for itself, where nobody said they are so."""
-    cores = _known_cores(spark)
-    if cores == 1:
+    if session.cores == 1:
         return
     for limit in plan.options.rate_limit.known:
         if limit.scope is None:
             together = "as many times that as tasks run at once"
-            if cores is not None:
-                together = f"on {cores} cores that is up to {limit.times(cores)}"
+            if session.cores is not None:
+                together = f"on {session.cores} cores that is up to {limit.times(session.cores)}"
             warn_once(
                 'rate_limit="%s" of `%s` is a limit of each task: %s%s; say scope="job" for %s in'
                 ' all, or scope="task" if you mean each task',
@@ -111,80 +101,12 @@ def _warn_of_tasks(plan: Plan, spark: SparkSession, *, is_streaming: bool) -> No
             )
 
 
-def _is_on_one_host(spark: SparkSession) -> bool:
-    """Whether all tasks of a session run on one host, whose processes share its limits."""
-    return _LOCAL.fullmatch(_master(spark)) is not None
-
-
-def cores_of(spark: SparkSession) -> int:
-    """Returns how many tasks of a session may run at once, at most.
-
-    Raises:
-        ConfigurationError: If that is not known.
-    """
-    cores, _ = _cores(spark)
-    if cores is None:
-        _refuse(
-            "set `spark.cores.max`, or `spark.executor.cores` and `spark.executor.instances`"
-            " (`spark.dynamicAllocation.maxExecutors` with dynamic allocation)"
-        )
-    return max(cores // int(_conf(spark, "spark.task.cpus") or 1), 1)
-
-
-def executor_cores_of(spark: SparkSession) -> int | None:
-    """Returns how many tasks of a session an executor may run at once, if that is known."""
-    _, cores = _cores(spark)
-    return cores and max(cores // int(_conf(spark, "spark.task.cpus") or 1), 1)
-
-
 def _refuse(way_out: str) -> NoReturn:
     msg = (
         "the application and its cores are not known, which `rate_limit` of scope 'host' and 'job'"
         f" needs: {way_out}; or use a part of the limit with scope 'task'"
     )
     raise ConfigurationError(msg, ErrorKind.RATE_LIMIT_INVALID)
-
-
-def _cores(spark: SparkSession) -> tuple[int | None, int | None]:
-    """Returns the cores of all executors at most, and those of one, as far as they are known."""
-    master = _master(spark)
-    if cluster := _LOCAL_CLUSTER.fullmatch(master):
-        each = int(cluster["cores"])
-        return int(cluster["workers"]) * each, each
-    local = _LOCAL.fullmatch(master)
-    if local is not None and (cores := _local_cores(spark, local["cores"] or "1")):
-        return cores, cores
-    most, of_one = _conf(spark, "spark.cores.max"), _conf(spark, "spark.executor.cores")
-    is_dynamic = _conf(spark, "spark.dynamicAllocation.enabled") == "true"
-    count = _conf(
-        spark,
-        "spark.dynamicAllocation.maxExecutors" if is_dynamic else "spark.executor.instances",
-    )
-    bounds = [int(most)] if most else []
-    if of_one and count:
-        bounds.append(int(of_one) * int(count))
-    return min(bounds, default=None), int(of_one) if of_one else None
-
-
-def _local_cores(spark: SparkSession, said: str) -> int | None:
-    if said != "*":
-        return int(said)
-    # The machine of the driver runs all of it, which may be another one with Spark Connect.
-    default = _conf(spark, "spark.default.parallelism")
-    context = getattr(spark, "_sc", None)
-    found = default if context is None else context.defaultParallelism
-    return None if found is None else int(found)
-
-
-def _master(spark: SparkSession) -> str:
-    return (_conf(spark, "spark.master") or "").strip()
-
-
-def _conf(spark: SparkSession, name: str) -> str | None:
-    try:
-        return spark.conf.get(name, None)
-    except Exception:  # noqa: BLE001 - not every server shows all of its configuration
-        return None
 
 
 # -- intervals that become texts, which Spark writes with the units of their type.

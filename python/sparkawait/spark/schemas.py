@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession, types
+from pyspark.sql import types
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
@@ -30,6 +30,7 @@ from sparkawait._plan.ddl import is_variant
 from sparkawait._plan.plan import Plan
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.native_function import NativeFunction
+from sparkawait.spark.session import Times
 from sparkawait.types import COLLATION, INTERVAL, timestamps_of
 
 _UNITS = ("day", "hour", "minute", "second")
@@ -38,32 +39,6 @@ _UNITS = ("day", "hour", "minute", "second")
 _ZONE: dict[str, Any] = (
     {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
 )
-
-
-class Times(NamedTuple):
-    """What a session takes times for that do not say more.
-
-    Attributes:
-        zone: The time zone of those with a zone.
-        are_naive: Whether the word ``timestamp`` in a schema is one without a zone.
-    """
-
-    zone: str = "UTC"
-    are_naive: bool = False
-
-
-def times_of(session: SparkSession | None) -> Times:
-    """Returns what `session` takes times for now."""
-    if session is None:
-        return Times()
-    zone = session.conf.get("spark.sql.session.timeZone") or "UTC"
-    kind = session.conf.get("spark.sql.timestampType") or ""
-    return Times(zone, kind.upper() == "TIMESTAMP_NTZ")
-
-
-def is_case_sensitive(df: DataFrame) -> bool:
-    """Tells whether the session of `df` tells columns apart whose names differ in case only."""
-    return df.sparkSession.conf.get("spark.sql.caseSensitive") == "true"
 
 
 def to_arrow(schema: StructType, zone: str = "UTC") -> pa.Schema:

@@ -41,9 +41,9 @@ from sparkawait.functions import AsyncFunction, AsyncFunctionLike
 from sparkawait.metrics import Metrics
 from sparkawait.native_function import NativeFunction
 from sparkawait.spark.carry import step_of
-from sparkawait.spark.metrics import is_connect
 from sparkawait.spark.partition import PartitionTask, renamed
-from sparkawait.spark.schemas import times_of, to_arrow
+from sparkawait.spark.schemas import to_arrow
+from sparkawait.spark.session import Session, is_connect
 from sparkawait.spark.shipment import Shipment
 from sparkawait.spark.wait import check_ends, unordered_wait, with_safe_names
 from sparkawait.wait_options import FunctionWithOptions, WaitArguments, WaitOptions
@@ -183,8 +183,8 @@ def _sent(
     if ignores:
         given = {**given, "schema": f"{_NOTHING} boolean"}
     out = unordered_wait(df, function, metrics=metrics, **given)
-    times = times_of(out.sparkSession)
-    step = step_of(out, times.zone)
+    zone = Session(out.sparkSession).times.zone
+    step = step_of(out, zone)
     (plan,) = step.chain.plans
     told = [] if plan.error_field is None else out.schema.fields[-len(plan.told_fields) :]
     kept = StructType([StructField(it.name, it.dataType) for it in (*df.schema.fields, *told)])
@@ -193,7 +193,7 @@ def _sent(
         Chain.of(_SendPlan.of(plan)) if ignores else step.chain,
         names=names,
         accumulators=step.accumulators,
-        kept=to_arrow(kept, times.zone),
+        kept=to_arrow(kept, zone),
         inputs=len(df.columns),
         most=most,
     )

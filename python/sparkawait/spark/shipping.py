@@ -35,7 +35,7 @@ import sparkawait
 from sparkawait import _probe
 from sparkawait._plan.checks import warn_once
 from sparkawait.exceptions import ConfigurationError, ErrorKind, how_to_install
-from sparkawait.spark.metrics import is_connect
+from sparkawait.spark.session import is_connect
 from sparkawait.spark.shipment import folder_name, probe_by_value
 from sparkawait.spark.wheel import Platform, Wheel
 

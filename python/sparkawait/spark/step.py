@@ -33,7 +33,7 @@ from sparkawait._worker.step import Columns, Shard, StepEnd, run_step
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.spark.connection import Connection
 from sparkawait.spark.failures import told_to_spark
-from sparkawait.spark.metrics import is_connect
+from sparkawait.spark.session import is_connect
 from sparkawait.spark.shipment import Shipment
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast, overload
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from pyspark.sql.types import ArrayType, DataType, StructType
 
@@ -40,7 +39,8 @@ from sparkawait.spark.columns import (
 )
 from sparkawait.spark.expressions import HiddenArguments
 from sparkawait.spark.placement import placed
-from sparkawait.spark.schemas import Times, bare, casts, columns_for_spark, result_fields, times_of
+from sparkawait.spark.schemas import bare, columns_for_spark, result_fields
+from sparkawait.spark.session import Session
 from sparkawait.spark.shipping import require_packages, run_drivers_python
 from sparkawait.types import ReturnsLike, to_result, to_schema
 from sparkawait.wait_options import (
@@ -191,7 +191,7 @@ def _column_function(
     options["output"] = "append" if is_native else "replace"
     plan = plans.resolve("ordered", called, input_schema=None, hidden=hidden.names, **options)
     # A wrong type must be known now; what the session says is asked at each call.
-    columns_for_spark(plan, current_times())
+    columns_for_spark(plan, Session.active().times)
     plan = plan if is_native else ColumnPlan.of(plan)
     return AsyncUserDefinedFunction(
         plan, names, metrics, hidden=hidden, is_struct=is_struct, wrapped=function
@@ -368,7 +368,7 @@ class AsyncUserDefinedFunction:
 
     @property
     def _declared_type(self) -> DataType:
-        times = current_times()
+        times = Session.active().times
         plan = self._plan.at(lambda one: {"declared_schema": columns_for_spark(one, times)})
         fields = result_fields(plan)
         if isinstance(plan, ColumnPlan):
@@ -381,14 +381,16 @@ class AsyncUserDefinedFunction:
         return self
 
     def _evaluator(self, plan: Plan, arguments: Arguments) -> Callable[..., Any]:
-        session = SparkSession.getActiveSession()
-        run_drivers_python(session)
-        # That of the session which calls it: the function may be older than both.
-        times = current_times()
-        plan = placed(dropping_misses(plan), session, times)
-        result_types = casts(plan, times) if isinstance(plan.function, NativeFunction) else None
+        # Asked at each call: the function may be older than the session. The one that runs the
+        # query may be another still, and its tasks know it.
+        session = Session.active()
+        run_drivers_python(session.spark)
         task = ColumnTask(
-            plan, arguments, self._accumulator, is_struct=self._is_struct, result_types=result_types
+            placed(dropping_misses(plan), session),
+            arguments,
+            self._accumulator,
+            is_struct=self._is_struct,
+            usual_zone=session.usual_zone,
         )
         if _HAS_ARROW_UDF:
             return task.arrow_function()
@@ -443,11 +445,6 @@ def returned_type(function: object, schema: object) -> pa.Schema | pa.Field[Any]
     if found.names != [name.rsplit(".", 1)[-1]]:
         return found
     return pa.field("", found.field(0).type, metadata=cast("Any", found.field(0).metadata))
-
-
-def current_times() -> Times:
-    """Returns what the session takes times for."""
-    return times_of(SparkSession.getActiveSession())
 
 
 def check_options(given: Mapping[str, object]) -> None:

@@ -20,7 +20,7 @@ from sparkawait._emission import CarryOver, Vehicle
 from sparkawait._plan.checks import refuse
 from sparkawait._plan.plan import Plan, numbered
 from sparkawait.exceptions import ErrorKind
-from sparkawait.spark.metrics import is_connect
+from sparkawait.spark.session import is_connect
 from sparkawait.spark.shipment import Shipment, by_value
 from sparkawait.spark.step import STATE_TYPES, STATE_VERSION, STEP_TYPES, Step
 

@@ -27,7 +27,8 @@ from sparkawait.spark.carry import CarryPlan, Made, check_carry_over, check_same
 from sparkawait.spark.expressions import HiddenColumns, check_keys
 from sparkawait.spark.partition import PartitionTask
 from sparkawait.spark.placement import check_columns, placed
-from sparkawait.spark.schemas import casts, is_case_sensitive, result_fields, times_of, to_arrow
+from sparkawait.spark.schemas import casts, result_fields, to_arrow
+from sparkawait.spark.session import Session
 from sparkawait.spark.shipping import check_workers, require_packages, run_drivers_python
 from sparkawait.spark.vehicle import check_only, check_vehicle
 from sparkawait.wait_options import OPTIONS, WaitArguments, WaitOptions
@@ -157,8 +158,8 @@ def _wait(
     require_packages()
     run_drivers_python(df.sparkSession)
     check_workers(df)
-    times = times_of(df.sparkSession)
-    zone = times.zone
+    session = Session(df.sparkSession)
+    zone = session.times.zone
     before = step_of(df, zone) if chain else None
     input_schema: StructType = df.schema
     arrow_schema = to_arrow(input_schema, zone)
@@ -179,10 +180,9 @@ def _wait(
     )
     plan = placed(
         plan,
-        df.sparkSession,
-        times,
+        session,
         is_streaming=df.isStreaming,
-        case_sensitive=is_case_sensitive(df),
+        case_sensitive=session.is_case_sensitive,
     )
     plan.check_names(arrow_schema.names)
     check_keys(plan, input_schema)
@@ -210,7 +210,7 @@ def _wait(
             schema=schema,
         )
     source, names = with_safe_names(step.source)
-    result_types = casts(plan, times)
+    result_types = casts(plan, session.times)
     if step.carry is not None:
         return remember(step.carry.apply(source, names, step, result_types), step)
     task = PartitionTask(

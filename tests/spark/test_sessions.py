@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Times are those of the session that runs the query, in whatever thread it does."""
+
+import json
+import subprocess
+import sys
+from datetime import datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from tests.spark.session_program import FIRST, LATER, ROWS, SECOND, TEXT
+
+# The first test waits for the whole program, and for a server to start.
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+
+ROOT = Path(__file__).parents[2]
+PLACES = {
+    "main": FIRST,
+    "thread": FIRST,
+    "pool": FIRST,
+    "heir": FIRST,
+    "first again": FIRST,
+    "second": SECOND,
+    "second in a thread": SECOND,
+    "sql": LATER,
+    "sql in a thread": LATER,
+}
+"""Where a query is run, and the zone of its session."""
+
+
+@pytest.fixture(scope="module", params=["classic", "connect"])
+def results(request, tmp_path_factory):
+    """What came out of the program, which is run once for all tests."""
+    if request.param == "connect":
+        pytest.importorskip("grpc")
+    out = tmp_path_factory.mktemp(request.param) / "results.json"
+    program = subprocess.run(
+        [sys.executable, "-m", "tests.spark.session_program", request.param, str(out)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert program.returncode == 0, program.stderr[-5000:]
+    return json.loads(out.read_text())
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_each_kind_of_function_reads_a_time_as_spark_does(results, place):
+    if place == "heir" and place not in results:
+        pytest.skip("Spark Connect has no threads that inherit before Spark 4.0")
+    noon = datetime.fromisoformat(TEXT).replace(tzinfo=ZoneInfo(PLACES[place]))
+    expected = [[TEXT, int(noon.timestamp()), TEXT]] * ROWS
+    assert results[place] == dict.fromkeys(results[place], expected)
+    assert len(results[place]) >= 2
+
+
+def test_the_word_timestamp_means_the_same_in_each_thread(results):
+    assert results["word"] == ["struct<at:timestamp_ntz,wall:timestamp_ntz>"] * 3
+
+
+def test_a_limit_of_the_job_is_known_in_each_thread(results):
+    assert results["limited"] == list(range(ROWS))

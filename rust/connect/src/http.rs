@@ -69,7 +69,7 @@ use self::engine::Engine;
 use self::failure::host_label;
 use self::hosts::AllowedHosts;
 use self::redirects::RedirectRules;
-use self::request::{RequestTemplates, header_name, is_keyed, retry_statuses};
+use self::request::{RequestTemplates, header_name, retry_statuses};
 use self::results::ResponseColumns;
 use crate::reply_budget::ReplyBudget;
 use crate::requests::Requests;
@@ -95,7 +95,6 @@ impl HttpConfig {
             redirects: RedirectRules { most: self.redirects, allowed },
             auth,
             retry_statuses: retry_statuses(self),
-            is_keyed: is_keyed(self),
             pauses,
             reads_limits: pauses && wants_limits,
             host: host_label(&self.url),

@@ -39,8 +39,6 @@ pub(super) struct CallRules {
     /// Who calls, where that may change.
     pub(super) auth: Option<Auth>,
     pub(super) retry_statuses: RetryStatuses,
-    /// Whether the server knows a request again by its key, if it is sent once more as it was.
-    pub(super) is_keyed: bool,
     /// Whether all rows of a channel call one server, so that none does while that asks for it.
     pub(super) pauses: bool,
     /// Whether responses are looked at for what they say of the limits of that server.
@@ -140,7 +138,7 @@ async fn exchange(
             Some(auth) => auth.show(&mut request).await?,
             None => 0,
         };
-        let is_repeatable = rules.is_keyed || is_harmless(&request.method);
+        let is_repeatable = rules.retry_statuses.key.is_some() || is_harmless(&request.method);
         let most = rules.max_response_bytes;
         let reply = send(clients, watch, most, is_repeatable, &request).await;
         let reply = reply.map_err(|broken| transport_failure(&rules.host, &request, broken))?;

@@ -21,13 +21,23 @@ use crate::tls::{in_words, is_refused_certificate};
 /// Characters of a response that a message quotes.
 pub(super) const QUOTED: usize = 200;
 
+/// What the server knows again by a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KeyOf {
+    /// A row: each of its attempts has the same one.
+    Row,
+    /// A request of many rows, if it is sent once more as it was. Another attempt of a row comes with
+    /// other rows, under another key.
+    Request,
+}
+
 /// Which statuses are worth another attempt.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RetryStatuses {
     /// First and last one of each range, if that was said.
     pub(super) said: Option<Vec<(u16, u16)>>,
-    /// Whether another attempt of a row has the key of the one before.
-    pub(super) is_keyed: bool,
+    /// What the server knows again by a key.
+    pub(super) key: Option<KeyOf>,
 }
 
 impl RetryStatuses {
@@ -41,7 +51,7 @@ impl RetryStatuses {
             | StatusCode::TOO_MANY_REQUESTS
             | StatusCode::SERVICE_UNAVAILABLE => (Cause::Answered, true),
             // A request with the same key is under way, the attempt before this one perhaps.
-            StatusCode::CONFLICT if self.is_keyed => (Cause::Answered, true),
+            StatusCode::CONFLICT if self.key == Some(KeyOf::Row) => (Cause::Answered, true),
             // The server behind the gateway may still be at it.
             StatusCode::GATEWAY_TIMEOUT => (Cause::Unknown, true),
             // It says itself when to come again, or nobody knows how far it got.
@@ -273,38 +283,40 @@ mod tests {
 
     #[test]
     fn a_status_says_what_it_says_of_the_server_whatever_its_row_needs() {
-        let sign = |status: u16, is_keyed| {
+        let sign = |status: u16, key| {
             let status = StatusCode::from_u16(status).unwrap();
-            let statuses = RetryStatuses { said: None, is_keyed };
+            let statuses = RetryStatuses { said: None, key };
             let failed = status_failure("host", status, &HeaderMap::new(), b"", &statuses);
             (failed.retry, failed.sign)
         };
 
-        for is_keyed in [false, true] {
+        for key in [None, Some(KeyOf::Request), Some(KeyOf::Row)] {
             for busy in [429, 503] {
-                assert_eq!(sign(busy, is_keyed), (Retry::Yes, CallSign::Overloaded));
+                assert_eq!(sign(busy, key), (Retry::Yes, CallSign::Overloaded));
             }
             for not_done in [408, 425] {
-                assert_eq!(sign(not_done, is_keyed), (Retry::Yes, CallSign::Unreachable));
+                assert_eq!(sign(not_done, key), (Retry::Yes, CallSign::Unreachable));
             }
             for unknown in [500, 502, 507, 599] {
                 let expected = (Retry::IfRepeatable, CallSign::Unreachable);
-                assert_eq!(sign(unknown, is_keyed), expected);
+                assert_eq!(sign(unknown, key), expected);
             }
-            assert_eq!(sign(504, is_keyed), (Retry::IfRepeatable, CallSign::TimedOut));
+            assert_eq!(sign(504, key), (Retry::IfRepeatable, CallSign::TimedOut));
             for is_final in [400, 401, 403, 404, 422] {
-                assert_eq!(sign(is_final, is_keyed), (Retry::No, CallSign::Neutral));
+                assert_eq!(sign(is_final, key), (Retry::No, CallSign::Neutral));
             }
         }
-        assert_eq!(sign(409, true), (Retry::Yes, CallSign::Neutral));
-        assert_eq!(sign(409, false), (Retry::No, CallSign::Neutral));
+        assert_eq!(sign(409, Some(KeyOf::Row)), (Retry::Yes, CallSign::Neutral));
+        for key in [None, Some(KeyOf::Request)] {
+            assert_eq!(sign(409, key), (Retry::No, CallSign::Neutral));
+        }
     }
 
     #[test]
     fn a_refusal_is_told_from_what_may_pass_and_from_a_caller_who_may_not() {
         let failure = |status: u16, body: &[u8], said: Option<Vec<(u16, u16)>>| {
             let code = StatusCode::from_u16(status).unwrap();
-            let statuses = RetryStatuses { said, is_keyed: false };
+            let statuses = RetryStatuses { said, key: None };
             let failure = status_failure("h", code, &HeaderMap::new(), body, &statuses).call;
             assert_eq!(failure.status, Some(status));
             failure
@@ -328,7 +340,8 @@ mod tests {
 
     #[test]
     fn statuses_that_were_said_are_the_only_ones_that_are_worth_it() {
-        let statuses = RetryStatuses { said: Some(vec![(404, 404), (500, 501)]), is_keyed: true };
+        let statuses =
+            RetryStatuses { said: Some(vec![(404, 404), (500, 501)]), key: Some(KeyOf::Row) };
         let retry = |status: u16, delay: Option<&'static str>| {
             let status = StatusCode::from_u16(status).unwrap();
             let mut headers = HeaderMap::new();

@@ -16,7 +16,7 @@ use super::auth::{AuthConfig, secret_value};
 use super::body::{BodyRows, BoundBody};
 use super::clients::Clients;
 use super::config::HttpConfig;
-use super::failure::{RetryStatuses, bad_request};
+use super::failure::{KeyOf, RetryStatuses, bad_request};
 use super::fields::random_text;
 use super::hosts::AllowedHosts;
 use super::reply::Outgoing;
@@ -147,17 +147,11 @@ fn first_headers() -> HeaderMap {
 
 /// Returns which statuses of requests of `config` are worth another attempt.
 pub(super) fn retry_statuses(config: &HttpConfig) -> RetryStatuses {
-    RetryStatuses {
-        said: config.retry_status.clone(),
-        // Of a request of many rows the key is that of all of them, and a row comes back with others.
-        is_keyed: is_keyed(config) && config.batch.is_none(),
-    }
-}
-
-/// Whether requests of `config` have a key by which the server knows them again.
-pub(super) fn is_keyed(config: &HttpConfig) -> bool {
     let is_key = |name: &str| name.eq_ignore_ascii_case(IDEMPOTENCY_KEY);
-    config.idempotency_key.is_some() || config.headers.iter().any(|(name, _)| is_key(name))
+    let has_key =
+        config.idempotency_key.is_some() || config.headers.iter().any(|(name, _)| is_key(name));
+    let of = if config.batch.is_none() { KeyOf::Row } else { KeyOf::Request };
+    RetryStatuses { said: config.retry_status.clone(), key: has_key.then_some(of) }
 }
 
 pub(super) fn header_name(name: &str) -> Result<HeaderName, StartError> {

@@ -146,7 +146,8 @@ impl Pause {
                 self.state = State::Open { drops: drops + 1 };
             }
             // One of those that were in flight when it began is enough.
-            State::Paused { .. } | State::Recovering { .. } if started <= self.paused_at => {}
+            State::Paused { .. } | State::Probing | State::Recovering { .. }
+                if started <= self.paused_at => {}
             _ => self.pause(now),
         }
     }
@@ -302,6 +303,25 @@ mod tests {
         assert_eq!(pause.window(until), 1);
         end(&mut pause, DROPPED, until, until);
         assert_eq!(pause.window(until), 0);
+    }
+
+    #[test]
+    fn what_was_in_flight_when_it_paused_says_nothing_of_a_probe_that_runs() {
+        let config = PauseConfig { refuses: true, ..PauseConfig::new(Some(1), 4, 7) };
+        let mut pause = Pause::new(config);
+        end(&mut pause, DROPPED, at(0), at(10));
+        let until = pause.ready_at();
+        pause.on_start(until);
+        (0..13).for_each(|_| end(&mut pause, DROPPED, at(7), until));
+        assert_eq!((pause.window(until), pause.ready_at()), (1, at(0)), "the same probe runs");
+        assert_eq!(pause.refuses_for(until), Some(Duration::ZERO));
+        // The probe itself counts.
+        end(&mut pause, DROPPED, until, until);
+        let next = pause.ready_at().saturating_since(until);
+        assert!(
+            (1_800..=2_200).contains(&next.as_millis()),
+            "{next:?}: the second pause, no third"
+        );
     }
 
     #[test]

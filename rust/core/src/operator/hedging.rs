@@ -96,6 +96,11 @@ impl Hedging {
         self.pairs.get(&entry).map(|(second, _)| *second)
     }
 
+    /// Returns how many records have two calls.
+    pub(super) fn pairs(&self) -> usize {
+        self.pairs.len()
+    }
+
     /// Whether `calls` bear one record more with two of them.
     pub(super) fn leaves_one(&self, calls: usize) -> bool {
         2 * (self.pairs.len() + 1) < calls

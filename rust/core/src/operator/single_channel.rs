@@ -49,7 +49,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         if self.channels.is_some() || self.answered_at > started {
             return;
         }
-        let any_waits = self.queue.len() > self.running + self.backing_off + self.completed;
+        let called = self.running - self.hedging.as_ref().map_or(0, |it| it.pairs());
+        let any_waits = self.queue.len() > called + self.backing_off + self.completed;
         if any_waits && self.config.max_wait().is_some() {
             self.make_single_channel(now);
             if let Some(channels) = &mut self.channels {

@@ -251,6 +251,35 @@ fn a_call_counts_from_when_it_says_that_it_begins() {
     assert_eq!(answer(&mut operator, hedge, 1, 120), Handled::Final(5));
 }
 
+#[test]
+fn what_waits_behind_pairs_ages_once_nothing_answers() {
+    let lost = || Completion::failed("lost", Retry::Yes, CallSign::Unreachable);
+    let mut operator = operator(
+        Config {
+            attempt_timeout: Some(Duration::from_nanos(100)),
+            max_wait: Some(Duration::from_nanos(7)),
+            retry: Some(AsyncRetryStrategy::fixed_delay(3, Duration::from_nanos(11))),
+            ..config(3, 1.0)
+        },
+        2,
+    );
+    let [_, (1, second)] = started(&mut operator)[..] else { panic!("two calls") };
+    operator.handle_completion(second, lost(), at(5));
+    let [(0, _)] = hedges(&mut operator, AFTER)[..] else { panic!("one hedge") };
+    put(&mut operator, 2, 12);
+    // The retry of the one that was lost has no permit: two calls of one record run, and one of another.
+    operator.handle_time(at(16));
+    assert_eq!((started(&mut operator).len(), operator.in_flight()), (1, 3));
+    assert!(operator.channels.is_none());
+
+    operator.handle_time(at(100));
+
+    assert!(
+        operator.channels.is_some(),
+        "they are on a channel, which knows for how long they wait"
+    );
+}
+
 fn with_channels(max_per_channel: u32, policy: &PolicyConfig) -> Config {
     let channels =
         ChannelConfig { max_per_channel, policy: *policy, ..ChannelConfig::floating(8, 100) };

@@ -24,6 +24,7 @@
 mod adaptive_limit;
 mod adaptive_rate;
 mod allowance;
+mod booking;
 mod call_limits;
 mod costs;
 mod ended_call;
@@ -41,6 +42,7 @@ mod warm_up;
 
 pub use adaptive_limit::{AdaptiveLimit, AdaptiveLimitConfig};
 pub use adaptive_rate::AdaptiveRate;
+pub use booking::Line;
 pub use call_limits::{CallLimits, PolicyConfig};
 pub use costs::{Costs, MAX_LIMITS, Price};
 pub use ended_call::{CallSign, EndedCall};

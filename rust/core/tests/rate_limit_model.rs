@@ -10,7 +10,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use sparkawait_core::ProcessingTime;
 use sparkawait_core::policy::{
-    Counted, Gcra, LimitLeft, Rate, RateLimit, RateLimitConfig, Renewal,
+    Counted, Gcra, LimitLeft, Line, Rate, RateLimit, RateLimitConfig, Renewal,
 };
 
 /// A call: nanoseconds after the one before when it is wanted, and what it costs.
@@ -29,8 +29,8 @@ fn starts(limit: &mut RateLimit, wishes: &[Wish]) -> Vec<(u64, u64)> {
     let mut starts = Vec::new();
     for (pause, cost) in wishes {
         now = ProcessingTime::from_nanos(now.as_nanos() + pause);
-        now = now.max(limit.ready_at(now, *cost));
-        limit.on_start(now, *cost);
+        now = now.max(limit.ready_at(now, *cost, Line::Records));
+        limit.on_start(now, *cost, Line::Records);
         limit.settle(*cost, *cost);
         starts.push((now.as_nanos(), *cost));
     }
@@ -95,9 +95,9 @@ proptest! {
                 continue;
             }
             let mut calls = 0;
-            while limit.ready_at(now, cost) <= now {
+            while limit.ready_at(now, cost, Line::Records) <= now {
                 prop_assert_eq!(limit.calls(now, cost), said - calls);
-                limit.on_start(now, cost);
+                limit.on_start(now, cost, Line::Records);
                 limit.settle(cost, cost);
                 calls += 1;
             }
@@ -119,15 +119,15 @@ fn a_full_limit_lets_its_burst_start_at_once_and_one_more_with_each_permit() {
         let mut now = ProcessingTime::from_nanos(7 * 60_000_000_000);
         assert_eq!(limit.calls(now, 1), burst, "{permits} in {period} ns");
         assert_eq!(limit.calls(now, burst), 1, "{permits} in {period} ns");
-        (0..burst).for_each(|_| limit.on_start(now, 1));
+        (0..burst).for_each(|_| limit.on_start(now, 1, Line::Records));
         for _ in 0..13 {
             assert_eq!(limit.calls(now, 1), 0, "{permits} in {period} ns");
-            let next = limit.ready_at(now, 1);
+            let next = limit.ready_at(now, 1, Line::Records);
             let nanos = next.nanos_since(now);
             assert_eq!(nanos, period.div_ceil(permits), "{permits} in {period} ns");
             now = next;
             assert_eq!(limit.calls(now, 1), 1, "{permits} in {period} ns");
-            limit.on_start(now, 1);
+            limit.on_start(now, 1, Line::Records);
         }
     }
 }

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A limit in time that the processes of a host keep together.
 
+use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hash};
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use sparkawait_core::ProcessingTime;
-use sparkawait_core::policy::{Gcra, MAX_LIMITS, PermitSource, PermitSources};
+use sparkawait_core::policy::{Gcra, LimitLeft, MAX_LIMITS, PermitSource, PermitSources, Renewal};
 
 use crate::clock::Clock;
 use crate::held_part::{HeldPart, Holder};
@@ -75,7 +76,7 @@ struct Turn {
 #[derive(Clone, Debug)]
 pub struct HostLimit {
     page: Arc<SharedPage>,
-    slot: Slot,
+    slot: Arc<Slot>,
     limit: Gcra,
 }
 
@@ -87,7 +88,23 @@ impl HostLimit {
     /// [`PageError::OtherTerms`] if the name has another rate or burst there, [`PageError::Full`].
     pub fn new(page: Arc<SharedPage>, name: &str, limit: Gcra) -> Result<Self, PageError> {
         let slot = page.slot(number_of(&name), terms_of(limit))?;
-        Ok(Self { page, slot, limit })
+        Ok(Self { page, slot: Arc::new(slot), limit })
+    }
+
+    /// Does so for one of many names that come and go, such as those of channels: where the page has no
+    /// place left it takes one that is long idle.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn of_many(
+        page: Arc<SharedPage>,
+        name: &str,
+        limit: Gcra,
+        now: ProcessingTime,
+    ) -> Result<Self, PageError> {
+        let slot = page.spare_slot(number_of(&name), terms_of(limit), now)?;
+        Ok(Self { page, slot: Arc::new(slot), limit })
     }
 
     /// Takes `cost`, to be used at the time that is returned: now, or when its turn comes.
@@ -116,27 +133,21 @@ impl HostLimit {
         now: ProcessingTime,
         horizon: Duration,
     ) -> Result<Turn, ProcessingTime> {
-        let (value, last) = (self.page.value(self.slot), now + horizon);
-        let mut word = value.load(Ordering::Relaxed);
-        loop {
+        let last = now + horizon;
+        let tat = self.page.change(&self.slot, now, |word| {
             let tat = ProcessingTime::from_nanos(word);
-            let begins = self.begins(tat);
-            if begins > last {
-                return Err(ProcessingTime::from_nanos(
-                    begins.as_nanos() - (last.as_nanos() - now.as_nanos()),
-                ));
-            }
-            let taken = self.limit.take(tat, cost, now);
-            // Only the word itself is shared, so the order of other memory does not matter.
-            let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
-            match value.compare_exchange_weak(word, taken.as_nanos(), success, failure) {
-                Ok(_) => {
-                    let ready = self.limit.ready_at(tat, cost).max(now);
-                    return Ok(Turn { ready, taken, nanos: taken.nanos_since(tat.max(now)) });
-                }
-                Err(found) => word = found,
-            }
-        }
+            let may_begin = self.begins(tat) <= last;
+            may_begin.then(|| self.limit.take(tat, cost, now).as_nanos())
+        });
+        let tat = tat.map_err(|word| {
+            let begins = self.begins(ProcessingTime::from_nanos(word));
+            ProcessingTime::from_nanos(begins.as_nanos() - (last.as_nanos() - now.as_nanos()))
+        })?;
+        self.page.count(&self.slot).fetch_add(cost, Ordering::Relaxed);
+        let tat = ProcessingTime::from_nanos(tat);
+        let taken = self.limit.take(tat, cost, now);
+        let ready = self.limit.ready_at(tat, cost).max(now);
+        Ok(Turn { ready, taken, nanos: taken.nanos_since(tat.max(now)) })
     }
 
     /// Returns when the next turn begins.
@@ -145,13 +156,70 @@ impl HostLimit {
     }
 
     fn tat(&self) -> ProcessingTime {
-        ProcessingTime::from_nanos(self.page.value(self.slot).load(Ordering::Relaxed))
+        ProcessingTime::from_nanos(self.page.value(&self.slot))
     }
 
     /// Takes everything that could be taken now, and `owed` of what comes.
     pub fn drain(&self, owed: u64, now: ProcessingTime) {
-        let drained = self.limit.drain(ProcessingTime::ZERO, owed, now).as_nanos();
-        self.page.value(self.slot).fetch_max(drained, Ordering::Relaxed);
+        self.raise(self.limit.drain(ProcessingTime::ZERO, owed, now), now);
+    }
+
+    /// Moves the word of the limit to `tat`, if it is not there yet.
+    fn raise(&self, tat: ProcessingTime, now: ProcessingTime) {
+        let raised = |word| (word < tat.as_nanos()).then_some(tat.as_nanos());
+        self.page.change(&self.slot, now, raised).unwrap_or_default();
+    }
+
+    /// Corrects the cost of a call that had taken `taken`.
+    fn settle(&self, taken: u64, actual: u64) {
+        self.page.correct(&self.slot, |word| {
+            self.limit.settle(ProcessingTime::from_nanos(word), taken, actual).as_nanos()
+        });
+        let more = actual.wrapping_sub(taken);
+        self.page.count(&self.slot).fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// Returns how many permits have been taken so far, by all; the number begins again after its
+    /// largest value.
+    fn taken(&self) -> u64 {
+        self.page.count(&self.slot).load(Ordering::Relaxed)
+    }
+}
+
+/// When so many permits had been taken.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    at: ProcessingTime,
+    taken: u64,
+}
+
+/// How often a mark is set while permits are taken.
+const MARKED: Duration = Duration::from_millis(20);
+
+/// Some times in the past at which it was looked how many permits had been taken, the last one first.
+///
+/// The reply to a call says what is left of a limit. The service had not counted then what was taken
+/// after the call had started, by any process. With some marks it is known how much that may be.
+#[derive(Debug)]
+struct Marks(VecDeque<Mark>);
+
+impl Marks {
+    /// Marks of five seconds: what was taken earlier is counted.
+    const MOST: usize = 250;
+
+    fn note(&mut self, taken: u64, now: ProcessingTime) {
+        if self.0.front().is_none_or(|it| now >= it.at + MARKED) {
+            self.0.truncate(Self::MOST - 1);
+            self.0.push_front(Mark { at: now, taken });
+        }
+    }
+
+    /// Returns what was taken from `since` on at most, or in the last seconds, of `taken` in all.
+    fn taken_since(&self, since: ProcessingTime, taken: u64) -> u64 {
+        let mark = self.0.iter().find(|it| it.at <= since).or(self.0.back());
+        let more = taken.wrapping_sub(mark.map_or(taken, |it| it.taken));
+        // Where more came back than was taken it is less than none.
+        if i64::try_from(more).is_ok() { more } else { 0 }
     }
 }
 
@@ -160,6 +228,9 @@ const HORIZON: Duration = Duration::from_millis(100);
 
 /// For how long a process that owes others a turn waits for one of them to take it.
 const PATIENCE: Duration = Duration::from_millis(10);
+
+/// A service is believed for so long that it has nothing left.
+const LONGEST: Duration = Duration::from_secs(3600);
 
 /// The turns of one that takes part in a [`HostLimit`].
 ///
@@ -178,13 +249,22 @@ pub struct HostTurns {
     owed: AtomicI64,
     /// Those of the last turn, which is as much as others can have too much.
     last: AtomicI64,
+    marks: Mutex<Marks>,
+    /// When the last mark was set.
+    marked_at: AtomicU64,
 }
 
 impl HostTurns {
     /// Takes part in `limit`.
     pub const fn new(limit: HostLimit) -> Self {
-        let (seen, owed, last) = (AtomicU64::new(0), AtomicI64::new(0), AtomicI64::new(0));
-        Self { limit, seen, owed, last }
+        Self {
+            limit,
+            seen: AtomicU64::new(0),
+            owed: AtomicI64::new(0),
+            last: AtomicI64::new(0),
+            marks: Mutex::new(Marks(VecDeque::new())),
+            marked_at: AtomicU64::new(0),
+        }
     }
 
     /// Takes `cost`, to be used at the time that is returned.
@@ -199,6 +279,10 @@ impl HostTurns {
     ) -> Result<ProcessingTime, ProcessingTime> {
         // All of it belongs to one thread, mostly.
         let order = Ordering::Relaxed;
+        if now >= ProcessingTime::from_nanos(self.marked_at.load(order)) + MARKED {
+            self.marked_at.store(now.as_nanos(), order);
+            self.marks().note(self.limit.taken(), now);
+        }
         let tat = self.limit.tat();
         let others = signed(tat.as_nanos().saturating_sub(self.seen.swap(tat.as_nanos(), order)));
         let owed = self.owed.load(order).saturating_sub(others).max(-self.last.load(order));
@@ -216,16 +300,52 @@ impl HostTurns {
         Ok(turn.ready)
     }
 
-    /// Corrects the cost of a call that had taken `taken`: what was too much comes back.
+    /// Corrects the cost of a call that had taken `taken`: what was too much comes back, and the others
+    /// are owed what it has really cost.
     pub fn settle(&self, taken: u64, actual: u64) {
-        let (order, limit) = (Ordering::Relaxed, &self.limit);
-        let settled = |word| {
-            Some(limit.limit.settle(ProcessingTime::from_nanos(word), taken, actual).as_nanos())
+        let (order, gcra) = (Ordering::Relaxed, self.limit.limit);
+        self.limit.settle(taken, actual);
+        let zero = ProcessingTime::ZERO;
+        let nanos = |cost| signed(gcra.take(zero, cost, zero).as_nanos());
+        self.owed.fetch_add(nanos(actual).saturating_sub(nanos(taken)), order);
+        let settled =
+            |seen| Some(gcra.settle(ProcessingTime::from_nanos(seen), taken, actual).as_nanos());
+        // It always has a new value.
+        self.seen.fetch_update(order, order, settled).unwrap_or_default();
+    }
+}
+
+impl HostTurns {
+    /// Learns from the reply to a call that started at `started` what is `left` for all; of that the service had not counted `in_flight` yet, or what all have taken since that start,
+    /// which is returned.
+    ///
+    /// It lowers the limit for all, and never raises it.
+    pub fn lower_to(
+        &self,
+        left: &LimitLeft,
+        in_flight: u64,
+        started: ProcessingTime,
+        now: ProcessingTime,
+    ) -> u64 {
+        let gcra = self.limit.limit;
+        let most = gcra.rate().permits_in(now.saturating_since(started)).get();
+        let most = most.saturating_add(gcra.burst().get());
+        let taken = self.marks().taken_since(started, self.limit.taken());
+        let uncounted = taken.min(most).max(in_flight);
+        let tat = if left.remaining == 0 && left.renewal == Renewal::AtOnce {
+            gcra.lower_to(0, 0, now + left.renewed_in.min(LONGEST))
+        } else {
+            // Where nothing may be left the next replies say so, and nobody calls before.
+            let latency = now.saturating_since(started);
+            let wait = if left.remaining > uncounted { Duration::ZERO } else { latency };
+            gcra.lower_to(left.remaining, uncounted, now + wait)
         };
-        for word in [limit.page.value(limit.slot), &self.seen] {
-            // It always has a new value.
-            word.fetch_update(order, order, settled).unwrap_or_default();
-        }
+        self.limit.raise(tat, now);
+        uncounted
+    }
+
+    fn marks(&self) -> MutexGuard<'_, Marks> {
+        self.marks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -246,6 +366,18 @@ impl PermitSource for HostPermits {
 
     fn settle(&self, taken: u64, actual: u64) {
         self.0.settle(taken, actual);
+    }
+
+    fn lower_to(
+        &self,
+        left: &LimitLeft,
+        in_flight: u64,
+        started: ProcessingTime,
+        now: ProcessingTime,
+    ) -> u64 {
+        let host_now = HostClock.now();
+        let since = host_now.as_nanos().saturating_sub(now.nanos_since(started));
+        self.0.lower_to(left, in_flight, ProcessingTime::from_nanos(since), host_now)
     }
 
     fn drain(&self, owed: u64, _now: ProcessingTime) {
@@ -308,9 +440,8 @@ impl HostLimits {
     fn of_channel(&self, limit: usize, channel: u64) -> Option<HostPermits> {
         let (name, limit) = self.limits.get(limit)?.as_ref()?;
         let name = format!("{name}#{channel:016x}");
-        let slot = self.page.spare_slot(number_of(&name), terms_of(*limit)).ok()?;
-        let limit = HostLimit { page: Arc::clone(&self.page), slot, limit: *limit };
-        Some(HostPermits(HostTurns::new(limit)))
+        let limit = HostLimit::of_many(Arc::clone(&self.page), &name, *limit, HostClock.now());
+        Some(HostPermits(HostTurns::new(limit.ok()?)))
     }
 }
 

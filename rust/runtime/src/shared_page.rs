@@ -6,12 +6,14 @@
 //! no lock in it. All that happens is one atomic operation on one word.
 //!
 //! ```text
-//!   word 0            1 .. 3      slot 0              slot 1
-//!   magic, version    unused      name  terms  value  name  terms  value  ...
+//!   word 0            1 .. 3      slot 0                      slot 1
+//!   magic, version    unused      name  terms  value  count   name  terms  value  count  ...
 //! ```
 //!
-//! A slot belongs to the name that was first written into it, for good. Its *terms* say what the
-//! value means, and a process that comes with others is refused.
+//! A slot belongs to the name that was written into it. Its *terms* say what the value means, and a
+//! process that comes with others is refused. The value is a time. Where it is long past it says no
+//! more than a slot that was never used, so a full page gives it to another name. Who has used it
+//! before finds that its name is another one, and looks for a slot again.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -19,16 +21,17 @@ use std::num::NonZeroU64;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use memmap2::MmapRaw;
 use rustix::fs::{FlockOperation, flock};
+use sparkawait_core::ProcessingTime;
 
 use crate::private_folder::{FolderError, make_private};
 
 /// `spkawait` and the version of the layout below.
-const MAGIC: u64 = u64::from_be_bytes(*b"spkawai\x01");
+const MAGIC: u64 = u64::from_be_bytes(*b"spkawai\x02");
 
 /// Words of a page.
 const WORDS: usize = 8192;
@@ -36,7 +39,7 @@ const WORDS: usize = 8192;
 /// Words before the first slot.
 const HEADER: usize = 4;
 
-/// Words of a slot: name, terms, value, and one that keeps slots aligned.
+/// Words of a slot: name, terms, value and count.
 const SLOT: usize = 4;
 
 /// Slots of a page.
@@ -44,6 +47,12 @@ const SLOTS: usize = (WORDS - HEADER) / SLOT;
 
 /// The first slots, which are not for names that can do without one.
 const RESERVED: usize = SLOTS / 4;
+
+/// A slot whose value is so long past may be given to another name.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// The value of a slot that is given to another name just now; no time is as late.
+const GIVEN_AWAY: u64 = u64::MAX - 1;
 
 /// How the names of pages begin, and of files that belong to them.
 pub const PREFIX: &str = "limits-";
@@ -88,6 +97,7 @@ pub enum PageError {
 /// Some thousand words that all processes see which open the same path.
 pub struct SharedPage {
     map: MmapRaw,
+    path: PathBuf,
     /// Locked, together with others, as long as it is open.
     _file: File,
 }
@@ -127,7 +137,8 @@ impl SharedPage {
         if !is_whole {
             return Err(PageError::OtherVersion(path.to_owned()));
         }
-        let page = Self { map: MmapRaw::map_raw(&file).map_err(io)?, _file: file };
+        let map = MmapRaw::map_raw(&file).map_err(io)?;
+        let page = Self { map, path: path.to_owned(), _file: file };
         if page.words()[0].load(Ordering::Acquire) != MAGIC {
             return Err(PageError::OtherVersion(path.to_owned()));
         }
@@ -141,42 +152,183 @@ impl SharedPage {
     /// [`PageError::OtherTerms`] if it was taken with others, [`PageError::Full`] without a free
     /// one.
     pub fn slot(&self, name: NonZeroU64, terms: NonZeroU64) -> Result<Slot, PageError> {
-        self.slot_from(0, name, terms)
+        let at = self.find(0, name, terms)?;
+        Ok(Slot { at: AtomicUsize::new(at), name, terms, spare: false })
     }
 
     /// Returns the slot of a name that can do without one: there may be thousands of them, which
-    /// leave a quarter of the page to others.
+    /// leave a quarter of the page to others. Where all are taken it has one that is long idle.
     ///
     /// # Errors
     ///
     /// As [`slot`](Self::slot).
-    pub fn spare_slot(&self, name: NonZeroU64, terms: NonZeroU64) -> Result<Slot, PageError> {
-        self.slot_from(RESERVED, name, terms)
-    }
-
-    fn slot_from(
+    pub fn spare_slot(
         &self,
-        least: usize,
         name: NonZeroU64,
         terms: NonZeroU64,
+        now: ProcessingTime,
     ) -> Result<Slot, PageError> {
-        #[expect(clippy::cast_possible_truncation, reason = "less than the slots")]
-        let first = least + (name.get() % (SLOTS - least) as u64) as usize;
+        let at = self.find_spare(name, terms, now)?;
+        Ok(Slot { at: AtomicUsize::new(at), name, terms, spare: true })
+    }
+
+    fn find_spare(
+        &self,
+        name: NonZeroU64,
+        terms: NonZeroU64,
+        now: ProcessingTime,
+    ) -> Result<usize, PageError> {
+        let at = match self.find(RESERVED, name, terms) {
+            Err(PageError::Full) => self.take_idle(name, terms, now)?,
+            found => found?,
+        };
+        // It is not idle before it was used.
+        let (value, order) = (&self.words()[at], Ordering::Relaxed);
+        value.compare_exchange(0, now.as_nanos(), order, order).unwrap_or_default();
+        Ok(at)
+    }
+
+    /// Returns where the value of a name is that has a slot, or takes one that nobody has.
+    fn find(&self, least: usize, name: NonZeroU64, terms: NonZeroU64) -> Result<usize, PageError> {
         let words = self.words();
-        for place in (first..SLOTS).chain(least..first) {
-            let at = HEADER + place * SLOT;
-            if claim(&words[at], name) == name.get() {
-                let is_same = claim(&words[at + 1], terms) == terms.get();
-                return if is_same { Ok(Slot(at + 2)) } else { Err(PageError::OtherTerms) };
+        for at in places(least, name) {
+            let is_of_name = claim(&words[at - 2], name) == name.get();
+            if is_of_name && words[at].load(Ordering::Acquire) != GIVEN_AWAY {
+                let is_same = claim(&words[at - 1], terms) == terms.get();
+                return if is_same { Ok(at) } else { Err(PageError::OtherTerms) };
             }
         }
         Err(PageError::Full)
     }
 
+    /// Gives a slot that is long idle to a name that has none, in a page without a free one.
+    ///
+    /// One process after the other, or two would give the same name a slot each. If one is killed
+    /// here the slot stays given away, and the next one takes it.
+    #[cold]
+    fn take_idle(
+        &self,
+        name: NonZeroU64,
+        terms: NonZeroU64,
+        now: ProcessingTime,
+    ) -> Result<usize, PageError> {
+        let mut door = self.path.as_os_str().to_owned();
+        door.push("-door");
+        let io = |error| PageError::Io { path: self.path.clone(), error };
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let door = options.open(door).map_err(io)?;
+        flock(&door, FlockOperation::LockExclusive).map_err(|error| io(error.into()))?;
+        match self.find(RESERVED, name, terms) {
+            Err(PageError::Full) => {}
+            found => return found,
+        }
+        let words = self.words();
+        let is_idle = |value| value > 0 && ProcessingTime::from_nanos(value) + IDLE < now;
+        for at in places(RESERVED, name) {
+            let value = words[at].load(Ordering::Acquire);
+            // From here on nobody takes from it by its old name.
+            let (taken, order) = (Ordering::AcqRel, Ordering::Acquire);
+            let is_taken = value == GIVEN_AWAY
+                || (is_idle(value)
+                    && words[at].compare_exchange(value, GIVEN_AWAY, taken, order).is_ok());
+            if is_taken {
+                words[at - 2].store(name.get(), Ordering::Release);
+                words[at - 1].store(terms.get(), Ordering::Release);
+                words[at].store(now.as_nanos(), Ordering::Release);
+                return Ok(at);
+            }
+        }
+        Err(PageError::Full)
+    }
+
+    /// Changes the value of a slot, as often as it takes until nobody else does meanwhile; returns what
+    /// it was. A slot that its name has lost while it was idle is looked for again.
+    ///
+    /// # Errors
+    ///
+    /// The value, if `change` lets it be.
+    pub fn change(
+        &self,
+        slot: &Slot,
+        now: ProcessingTime,
+        change: impl Fn(u64) -> Option<u64>,
+    ) -> Result<u64, u64> {
+        loop {
+            if !self.has(slot) {
+                self.find_again(slot, now);
+            }
+            match self.try_change(slot, self.name_at(slot), &change) {
+                Some(changed) => return changed,
+                None => self.find_again(slot, now),
+            }
+        }
+    }
+
+    /// Does so if the slot is still that of its name; a value that is long past needs no correction.
+    pub fn correct(&self, slot: &Slot, change: impl Fn(u64) -> u64) {
+        self.try_change(slot, slot.name.get(), &|word| Some(change(word)));
+    }
+
+    /// Changes the value of a slot as long as it has this name.
+    fn try_change(
+        &self,
+        slot: &Slot,
+        name: u64,
+        change: &impl Fn(u64) -> Option<u64>,
+    ) -> Option<Result<u64, u64>> {
+        let value = &self.words()[slot.at()];
+        loop {
+            let word = value.load(Ordering::Acquire);
+            // Who gives it away changes the value before the name, and again afterwards.
+            if word == GIVEN_AWAY || self.name_at(slot) != name {
+                return None;
+            }
+            let Some(changed) = change(word) else { return Some(Err(word)) };
+            let (taken, order) = (Ordering::AcqRel, Ordering::Relaxed);
+            if value.compare_exchange_weak(word, changed, taken, order).is_ok() {
+                return Some(Ok(word));
+            }
+        }
+    }
+
+    /// Without another one it goes on with the slot as it is: two names that share a value are never
+    /// above the limit of either.
+    #[cold]
+    fn find_again(&self, slot: &Slot, now: ProcessingTime) {
+        let found = if slot.spare {
+            self.find_spare(slot.name, slot.terms, now)
+        } else {
+            match self.find(0, slot.name, slot.terms) {
+                Err(PageError::Full) => self.take_idle(slot.name, slot.terms, now),
+                found => found,
+            }
+        };
+        if let Ok(at) = found {
+            slot.at.store(at, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn name_at(&self, slot: &Slot) -> u64 {
+        self.words()[slot.at() - 2].load(Ordering::Acquire)
+    }
+
+    #[inline]
+    fn has(&self, slot: &Slot) -> bool {
+        self.name_at(slot) == slot.name.get()
+    }
+
     /// Returns the value of a slot; zero before anybody has set it.
     #[inline]
-    pub fn value(&self, slot: Slot) -> &AtomicU64 {
-        &self.words()[slot.0]
+    pub fn value(&self, slot: &Slot) -> u64 {
+        self.words()[slot.at()].load(Ordering::Acquire)
+    }
+
+    /// Returns the count that belongs to the value of a slot.
+    #[inline]
+    pub fn count(&self, slot: &Slot) -> &AtomicU64 {
+        &self.words()[slot.at() + 1]
     }
 
     #[inline]
@@ -194,8 +346,29 @@ impl SharedPage {
 }
 
 /// Where the value of a name is in its page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slot(usize);
+#[derive(Debug)]
+pub struct Slot {
+    /// Another one from time to time: see [`SharedPage::change`].
+    at: AtomicUsize,
+    name: NonZeroU64,
+    terms: NonZeroU64,
+    spare: bool,
+}
+
+impl Slot {
+    #[inline]
+    fn at(&self) -> usize {
+        self.at.load(Ordering::Relaxed)
+    }
+}
+
+/// Returns where the values of slots are, from place `least` on, in the order in which a name looks at
+/// them.
+fn places(least: usize, name: NonZeroU64) -> impl Iterator<Item = usize> {
+    #[expect(clippy::cast_possible_truncation, reason = "less than the slots")]
+    let first = least + (name.get() % (SLOTS - least) as u64) as usize;
+    (first..SLOTS).chain(least..first).map(|it| HEADER + it * SLOT + 2)
+}
 
 /// Writes `value` into a word that is zero; returns what it has then.
 fn claim(word: &AtomicU64, value: NonZeroU64) -> u64 {

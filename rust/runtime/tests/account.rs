@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sparkawait_core::operator::{Config, EndOfInput, FailurePolicy, OutputMode, Retry};
-use sparkawait_core::policy::{PermitSource, PermitSources};
+use sparkawait_core::policy::{LimitLeft, PermitSource, PermitSources};
 use sparkawait_core::retry::AsyncRetryStrategy;
 use sparkawait_core::time::ProcessingTime;
 use sparkawait_runtime::{
@@ -221,6 +221,10 @@ impl PermitSource for Shut {
     fn reserve(&self, _cost: u64, now: ProcessingTime) -> Result<ProcessingTime, ProcessingTime> {
         // A time to ask again, so nobody waits for ever.
         Err(now + Duration::from_secs(3_600))
+    }
+
+    fn lower_to(&self, _: &LimitLeft, in_flight: u64, _: ProcessingTime, _: ProcessingTime) -> u64 {
+        in_flight
     }
 
     fn settle(&self, _taken: u64, _actual: u64) {}

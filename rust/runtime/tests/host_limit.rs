@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
+use std::collections::VecDeque;
 use std::io::{BufRead, BufReader};
 use std::num::NonZeroU64;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
@@ -118,25 +119,41 @@ fn a_dear_call_has_its_turn_as_soon_as_a_cheap_one() {
 /// Lets two that share 100 000 permits a minute take what they can for 60 seconds; each makes calls
 /// of one cost, and comes up to `late` after its time. Returns how much each has taken, and when.
 fn compete(directory: &Directory, costs: [u64; 2], late: u64) -> ([u64; 2], Vec<(u64, u64)>) {
+    compete_settled(directory, costs, costs, late)
+}
+
+/// Does so with calls that are charged `estimates` and turn out to have cost `costs` 170 ms later.
+fn compete_settled(
+    directory: &Directory,
+    estimates: [u64; 2],
+    costs: [u64; 2],
+    late: u64,
+) -> ([u64; 2], Vec<(u64, u64)>) {
     const SECOND: u64 = 1_000_000_000;
+    const LATENCY: u64 = 170_000_000;
     let rate = Rate::new(NonZeroU64::new(100_000).unwrap(), Duration::from_secs(60)).unwrap();
     let gcra = Gcra::new(rate, NonZeroU64::new(5_000).unwrap());
-    let name = format!("{costs:?} {late}");
+    let name = format!("{estimates:?} {costs:?} {late}");
     let turns = [(); 2].map(|()| HostTurns::new(open(&directory.page(), &name, gcra)));
     let begin = 1_000 * SECOND;
     let (mut next, mut has_turn, mut taken) = ([begin; 2], [false; 2], [0; 2]);
-    let mut calls = Vec::new();
+    let (mut calls, mut ends) = (Vec::new(), VecDeque::new());
     for step in 1.. {
         let one = usize::from(next[1] < next[0]);
         let now = next[one];
         if now > begin + 60 * SECOND {
             break;
         }
+        while let Some((_, of)) = ends.front().copied().filter(|it: &(u64, usize)| it.0 <= now) {
+            ends.pop_front();
+            turns[of].settle(estimates[of], costs[of]);
+        }
         if std::mem::take(&mut has_turn[one]) {
             taken[one] += costs[one];
             calls.push((now, costs[one]));
+            ends.push_back((now + LATENCY, one));
         }
-        let turn = turns[one].reserve(costs[one], ProcessingTime::from_nanos(now));
+        let turn = turns[one].reserve(estimates[one], ProcessingTime::from_nanos(now));
         has_turn[one] = turn.is_ok();
         let (Ok(at) | Err(at)) = turn;
         next[one] = at.as_nanos() + if late > 0 { step * 7_919 % late } else { 0 };
@@ -158,6 +175,27 @@ fn whoever_makes_dear_calls_has_as_much_of_a_limit_as_whoever_makes_cheap_ones()
                 assert_windows(&calls);
             }
         }
+    }
+}
+
+#[test]
+fn whoever_estimates_too_little_or_too_much_has_as_much_of_a_limit_as_others() {
+    let directory = Directory::new("estimates");
+    for (estimates, costs) in [
+        ([100, 100], [1_000, 100]),
+        ([100, 100], [100, 1_000]),
+        ([7, 800], [70, 800]),
+        ([1_000, 100], [0, 100]),
+    ] {
+        let (taken, _) = compete_settled(&directory, estimates, costs, 1_300_000);
+        let all: u64 = taken.iter().sum();
+        if costs.contains(&0) {
+            assert!(taken[1] >= 90_000, "free calls take no permits: {taken:?}");
+            continue;
+        }
+        let share = taken[0] * 100 / all;
+        assert!((45..=55).contains(&share), "{estimates:?} for {costs:?}: {taken:?}");
+        assert!(all >= 95_000, "{estimates:?} for {costs:?}: {taken:?} of 105 000");
     }
 }
 
@@ -389,6 +427,37 @@ fn a_page_has_so_many_names() {
     assert_eq!(slots.count(), 2047);
     assert!(matches!(page.slot(NonZeroU64::MAX, one), Err(PageError::Full)));
     assert!(page.slot(NonZeroU64::new(7).unwrap(), one).is_ok());
+}
+
+#[test]
+fn tenants_that_come_and_go_each_have_their_limit() {
+    let directory = Directory::new("tenants");
+    let page = Arc::new(SharedPage::open(&directory.page()).unwrap());
+    let now = |tenant: u64| ProcessingTime::from_nanos(1_000_000_007 * (tenant + 1));
+    let of = |tenant: u64, now| {
+        HostLimit::of_many(Arc::clone(&page), &format!("tenant {tenant}"), limit(10, 2), now)
+    };
+    let takes = |it: &HostLimit, now| it.reserve(1, now, Duration::ZERO) == Ok(now);
+    let mut early = Vec::new();
+    for tenant in 0..5_003 {
+        let own = of(tenant, now(tenant)).unwrap();
+        let had = [(); 3].map(|()| takes(&own, now(tenant)));
+        assert_eq!(had, [true, true, false], "tenant {tenant}");
+        early.push(own);
+        early.truncate(1_800);
+    }
+    // One whose place others have by now has another one, and shares it with those of its name.
+    for (tenant, own) in (0..).zip(&early) {
+        let (later, partner) = (now(6_007), of(tenant, now(6_007)).unwrap());
+        let had = [own, &partner, own, &partner].map(|it| takes(it, later));
+        assert_eq!(had, [true, true, false, false], "tenant {tenant}");
+        if tenant == 1_400 {
+            break;
+        }
+    }
+    // With all places in use there is no more.
+    let most = (0..).map_while(|tenant| of(10_000 + tenant, now(6_008)).ok()).count();
+    assert!((1..200).contains(&most), "{most} places were idle");
 }
 
 #[test]

@@ -9,8 +9,8 @@ use super::record_costs::RecordCosts;
 use super::retry_line::RetryLine;
 use crate::element::Key;
 use crate::policy::{
-    CallLimits, CallSign, Costs, EndedCall, LimitMetrics, OpenRequest, PermitSources, PolicyConfig,
-    RetryBudget,
+    CallLimits, CallSign, Costs, EndedCall, LimitMetrics, Line, OpenRequest, PermitSources,
+    PolicyConfig, RetryBudget,
 };
 use crate::queue::EntryId;
 use crate::time::ProcessingTime;
@@ -173,12 +173,13 @@ impl ChannelPolicies {
         if self.may_go_along(id, now) { costs } else { self.records.with_request(costs) }
     }
 
-    /// Tells of a call that starts.
+    /// Tells of a call of a line that starts.
     pub(super) fn on_start(
         &mut self,
         id: ChannelId,
         entry: Option<EntryId>,
         costs: &Costs,
+        line: Line,
         now: ProcessingTime,
     ) {
         if let Some(entry) = entry {
@@ -191,7 +192,7 @@ impl ChannelPolicies {
             }
         }
         self.metrics.count(costs);
-        self.paid_by(id).for_each(|it| it.on_start(now, costs));
+        self.paid_by(id).for_each(|it| it.on_start(now, costs, line));
     }
 
     /// Tells of a call that ended, and then of what its reply says of limits.
@@ -254,10 +255,10 @@ impl ChannelPolicies {
         let Some(policed) = self.channels.get_mut(id.0 as usize) else { return Verdict::NOTHING };
         let limits = &mut policed.limits;
         if is_wanted {
-            limits.prepare(now, costs);
+            limits.prepare(now, costs, Line::Records);
         }
         let window = limits.window(now);
-        let ready_at = limits.ready_at(now, costs);
+        let ready_at = limits.ready_at(now, costs, Line::Records);
         let is_watching = self.shared.is_some() || limits.is_watching(now);
         policed.starts = if is_watching { limits.calls(now, costs) } else { u32::MAX };
         if self.config.requests.is_some() {
@@ -320,8 +321,8 @@ impl ChannelPolicies {
     ) -> Option<ProcessingTime> {
         // Others may wait for what this call does not need.
         let shared = self.shared.as_mut().filter(|it| !it.is_free(costs))?;
-        shared.prepare(now, costs);
-        let ready_at = shared.ready_at(now, costs);
+        shared.prepare(now, costs, Line::Records);
+        let ready_at = shared.ready_at(now, costs, Line::Records);
         let was_shut = shared.held_until.is_some();
         shared.held_until = (ready_at > now).then_some(ready_at);
         let held_until = shared.held_until;
@@ -330,6 +331,22 @@ impl ChannelPolicies {
             self.note_wait(now);
         }
         held_until
+    }
+
+    /// Returns when the limits of a channel and those that channels share let a second call start, if
+    /// not now. It waits beside the records of the channel, which it does not hold.
+    pub(super) fn second_opens_at(
+        &mut self,
+        id: ChannelId,
+        costs: &Costs,
+        now: ProcessingTime,
+    ) -> Option<ProcessingTime> {
+        let own = self.channels.get_mut(id.0 as usize).map(|it| &mut it.limits);
+        let mut limits = own.into_iter().chain(&mut self.shared);
+        limits.find_map(|it| {
+            it.prepare(now, costs, Line::Hedges);
+            Some(it.ready_at(now, costs, Line::Hedges)).filter(|at| *at > now)
+        })
     }
 
     /// Ends the wait for the limits that channels share once its time has come. The next start asks

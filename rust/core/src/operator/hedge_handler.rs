@@ -74,7 +74,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                 let again = match channels.try_hedge(channel, attempt.entry, leaves_one, now) {
                     Next::Start(()) => None,
                     Next::WaitUntil(at) => Some(at),
-                    // A call has to end first, or its channel is held, whose records are looked at.
+                    // A call has to end first.
                     Next::None => Some(ProcessingTime::NEVER),
                 };
                 if let Some(again) = again {

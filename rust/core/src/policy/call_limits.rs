@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::adaptive_limit::{AdaptiveLimit, AdaptiveLimitConfig};
 use super::adaptive_rate::AdaptiveRate;
+use super::booking::Line;
 use super::costs::Costs;
 use super::ended_call::EndedCall;
 use super::limit_left::LimitLeft;
@@ -124,10 +125,10 @@ impl CallLimits {
 
     // --- what happens ---
 
-    /// Is told that a call starts which costs as much.
-    pub fn on_start(&mut self, now: ProcessingTime, costs: &Costs) {
+    /// Is told that a call of a line starts which costs as much.
+    pub fn on_start(&mut self, now: ProcessingTime, costs: &Costs, line: Line) {
         for (index, limit) in &mut self.rate_limits {
-            limit.on_start(now, costs.of(*index));
+            limit.on_start(now, costs.of(*index), line);
         }
         if let Some(pause) = &mut self.pause {
             pause.on_start(now);
@@ -183,15 +184,15 @@ impl CallLimits {
         }
     }
 
-    /// Says what the next call costs, and asks for that where others may take it meanwhile, once
-    /// nothing else is in its way.
-    pub(crate) fn prepare(&mut self, now: ProcessingTime, costs: &Costs) {
+    /// Says what the next call of a line costs, and asks for that where others may take it meanwhile,
+    /// once nothing else is in its way.
+    pub(crate) fn prepare(&mut self, now: ProcessingTime, costs: &Costs, line: Line) {
         let is_shared = self.rate_limits.iter().any(|it| it.1.is_shared());
         if !is_shared || self.ready_by(RateLimit::ready_beside_others, now, costs) > now {
             return;
         }
         for (index, limit) in &mut self.rate_limits {
-            limit.prepare(now, costs.of(*index));
+            limit.prepare(now, costs.of(*index), line);
         }
     }
 
@@ -205,10 +206,10 @@ impl CallLimits {
         self.pause.as_ref().map_or(adaptive, |it| it.window(now).min(adaptive))
     }
 
-    /// Returns when a call that costs as much may start if nothing happens until then; `now` or a
-    /// point before it: at once.
-    pub fn ready_at(&self, now: ProcessingTime, costs: &Costs) -> ProcessingTime {
-        self.ready_by(RateLimit::ready_at, now, costs)
+    /// Returns when a call of a line that costs as much may start if nothing happens until then; `now`
+    /// or a point before it: at once.
+    pub fn ready_at(&self, now: ProcessingTime, costs: &Costs, line: Line) -> ProcessingTime {
+        self.ready_by(|limit, now, cost| limit.ready_at(now, cost, line), now, costs)
     }
 
     #[inline]
@@ -243,9 +244,9 @@ impl CallLimits {
         self.rate_limits.iter().all(|it| costs.of(it.0) == 0)
     }
 
-    /// Returns how many calls may start now that cost as much, as far as time goes.
+    /// Returns how many calls of records may start now that cost as much, as far as time goes.
     pub(crate) fn calls(&self, now: ProcessingTime, costs: &Costs) -> u32 {
-        if self.ready_at(now, costs) > now {
+        if self.ready_at(now, costs, Line::Records) > now {
             return 0;
         }
         let limits = self.rate_limits.iter().map(|(index, it)| it.calls(now, costs.of(*index)));

@@ -167,6 +167,13 @@ impl Gcra {
         tat.max(now.after_nanos(taken))
     }
 
+    /// Returns the word at which `left` permits may be taken, less `uncounted` that were taken already.
+    pub fn lower_to(&self, left: u64, uncounted: u64, now: ProcessingTime) -> ProcessingTime {
+        let left = (left / self.cell).saturating_mul(self.interval.get());
+        let taken = self.nanos_of_burst().saturating_add(self.nanos_of(uncounted));
+        now.after_nanos(taken.saturating_sub(left))
+    }
+
     /// Returns the nanoseconds of the burst beside a call that costs as much.
     fn spare(&self, cost: u64) -> u64 {
         self.nanos_of_burst().saturating_sub(self.nanos_of(cost))
@@ -254,6 +261,15 @@ mod tests {
         let owed = limit.take(tat, 30, now);
         assert_eq!(limit.drain(tat, 30, now), owed);
         assert_eq!(limit.drain(owed, 20, now), owed);
+    }
+
+    #[test]
+    fn lowered_it_has_what_is_left_and_is_not_counted_yet() {
+        let limit = gcra(10, 1, 5);
+        let now = at(7 * SECOND);
+        let calls = |left, uncounted| limit.calls(limit.lower_to(left, uncounted, now), 1, now);
+        assert_eq!([calls(3, 0), calls(3, 2), calls(2, 7), calls(331, 7)], [3, 1, 0, 5]);
+        assert_eq!(limit.ready_at(limit.lower_to(2, 7, now), 1), at(7 * SECOND + 6 * SECOND / 10));
     }
 
     #[test]

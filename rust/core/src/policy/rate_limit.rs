@@ -2,9 +2,9 @@
 //! How much may be called for per time.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::allowance::Allowance;
+use super::booking::{Booking, Line};
 use super::gcra::Gcra;
 use super::limit_left::{Counted, LimitLeft};
 use super::permit_source::PermitSource;
@@ -41,80 +41,6 @@ enum Permits {
     Own { tat: ProcessingTime },
     /// Others do.
     Shared(Booking),
-}
-
-/// How long a turn that has come may wait for its call. A task that waits for something else, such as
-/// its next record, would call beside those whose turn it is by then.
-const LATEST: Duration = Duration::from_millis(100);
-
-/// Permits of others that are asked for one call ahead, since their turn comes later.
-#[derive(Debug)]
-struct Booking {
-    source: Arc<dyn PermitSource>,
-    /// What was reserved, and for when.
-    booked: Option<(u64, ProcessingTime)>,
-    /// What was refused, and until when.
-    refused: Option<(u64, ProcessingTime)>,
-    /// When it was asked for last.
-    asked_at: ProcessingTime,
-}
-
-impl Booking {
-    const fn new(source: Arc<dyn PermitSource>) -> Self {
-        Self { source, booked: None, refused: None, asked_at: ProcessingTime::ZERO }
-    }
-
-    /// Reserves what the next call costs, again if its turn is long over.
-    fn book(&mut self, cost: u64, now: ProcessingTime) {
-        self.asked_at = now;
-        let is_known = |it: Option<(u64, ProcessingTime)>, until: Duration| {
-            it.is_some_and(|(known, at)| known == cost && now < at + until)
-        };
-        if cost == 0 || is_known(self.booked, LATEST) || is_known(self.refused, Duration::ZERO) {
-            return;
-        }
-        // What was not used in time has come again by now, unless others have taken it: it would be
-        // there twice if it were given back.
-        self.booked.take_if(|it| now >= it.1 + LATEST);
-        self.give_back();
-        match self.source.reserve(cost, now) {
-            Ok(at) => (self.booked, self.refused) = (Some((cost, at)), None),
-            Err(again_at) => self.refused = Some((cost, again_at)),
-        }
-    }
-
-    fn ready_at(&self, cost: u64) -> ProcessingTime {
-        let known = self.booked.or(self.refused).filter(|it| cost > 0 && it.0 == cost);
-        known.map_or(ProcessingTime::ZERO, |it| it.1)
-    }
-
-    fn take(&mut self, cost: u64) {
-        if cost > 0 {
-            let booked = self.booked.take().map_or(0, |it| it.0);
-            self.settle(booked, cost);
-        }
-    }
-
-    fn settle(&self, taken: u64, actual: u64) {
-        if taken != actual {
-            self.source.settle(taken, actual);
-        }
-    }
-
-    fn give_back(&mut self) {
-        if let Some((cost, _)) = self.booked.take() {
-            self.source.settle(cost, 0);
-        }
-    }
-}
-
-impl Drop for Booking {
-    /// Gives back a turn that has not come yet. Of one that has come nobody knows here whether it is
-    /// over by now.
-    fn drop(&mut self) {
-        self.booked.take_if(|it| it.1 <= self.asked_at);
-        self.give_back();
-    }
 }
 
 /// A limit in time, which every attempt pays at its start.
@@ -155,11 +81,11 @@ impl RateLimit {
         }
     }
 
-    /// Is told that a call starts which costs `cost`.
-    pub fn on_start(&mut self, now: ProcessingTime, cost: u64) {
+    /// Is told that a call of a line starts which costs `cost`.
+    pub fn on_start(&mut self, now: ProcessingTime, cost: u64, line: Line) {
         match &mut self.permits {
             Permits::Own { tat } => *tat = self.limit.take(*tat, cost, now),
-            Permits::Shared(booking) => booking.take(cost),
+            Permits::Shared(booking) => booking.take(line, cost),
         }
         self.in_flight = self.in_flight.saturating_add(cost);
         if let Some(allowance) = &mut self.allowance {
@@ -188,7 +114,8 @@ impl RateLimit {
     }
 
     /// Learns from the reply to a call that started at `started` what is left of a limit of the
-    /// service, if it stands for that. It is never more than its own count says.
+    /// service, if it stands for that. It is never more than its own count says; where others take from
+    /// it, they have no more either.
     ///
     /// To be told after [`settle`](Self::settle) of that call. Replies overtake one another: what
     /// one says is old news once that of a call that started later is known.
@@ -196,7 +123,13 @@ impl RateLimit {
         let is_news = started >= self.told_at && !left.renewed_in.is_zero();
         if is_news && self.counted == Some(left.counted) {
             self.told_at = started;
-            self.allowance = Some(Allowance::new(left, self.in_flight, self.limit.rate(), now));
+            let uncounted = match &self.permits {
+                Permits::Own { .. } => self.in_flight,
+                Permits::Shared(booking) => {
+                    booking.source().lower_to(left, self.in_flight, started, now)
+                }
+            };
+            self.allowance = Some(Allowance::new(left, uncounted, self.limit.rate(), now));
         }
     }
 
@@ -214,7 +147,7 @@ impl RateLimit {
         let owed = self.in_flight.min(since.saturating_add(self.limit.burst().get()));
         match &mut self.permits {
             Permits::Own { tat } => *tat = self.limit.drain(*tat, owed, now),
-            Permits::Shared(booking) => booking.source.drain(owed, now),
+            Permits::Shared(booking) => booking.source().drain(owed, now),
         }
     }
 
@@ -223,21 +156,21 @@ impl RateLimit {
         matches!(self.permits, Permits::Shared(_))
     }
 
-    /// Asks for what the next call costs, where others may take it meanwhile. To be called when
+    /// Asks for what the next call of a line costs, where others may take it meanwhile. To be called when
     /// nothing else is in its way, since a turn does not wait for long.
-    pub fn prepare(&mut self, now: ProcessingTime, cost: u64) {
+    pub fn prepare(&mut self, now: ProcessingTime, cost: u64, line: Line) {
         if let Permits::Shared(booking) = &mut self.permits {
-            booking.book(cost, now);
+            booking.book(line, cost, now);
         }
     }
 
-    /// Returns when a call that costs `cost` may start if nothing happens until then; `now` or a
-    /// point before it: at once.
-    pub fn ready_at(&self, now: ProcessingTime, cost: u64) -> ProcessingTime {
+    /// Returns when a call of a line that costs `cost` may start if nothing happens until then; `now` or
+    /// a point before it: at once.
+    pub fn ready_at(&self, now: ProcessingTime, cost: u64, line: Line) -> ProcessingTime {
         let ready = self.ready_beside_others(now, cost);
         match &self.permits {
             Permits::Own { .. } => ready,
-            Permits::Shared(booking) => booking.ready_at(cost).max(ready),
+            Permits::Shared(booking) => booking.ready_at(line, cost).max(ready),
         }
     }
 
@@ -259,15 +192,15 @@ impl RateLimit {
         !is_taken && !is_lowered && self.in_flight == 0
     }
 
-    /// Returns how many calls that cost as much may start now, one after the other; of a shared limit
-    /// the one that was asked for.
+    /// Returns how many calls of records that cost as much may start now, one after the other; of a shared
+    /// limit the one that was asked for.
     pub fn calls(&self, now: ProcessingTime, cost: u64) -> u64 {
         if cost == 0 {
             return u64::MAX;
         }
         let calls = match &self.permits {
             Permits::Own { tat } => self.limit.calls(*tat, cost, now),
-            Permits::Shared(booking) => u64::from(booking.ready_at(cost) <= now),
+            Permits::Shared(booking) => u64::from(booking.ready_at(Line::Records, cost) <= now),
         };
         self.allowance.map_or(calls, |it| calls.min(it.calls(cost, now)))
     }
@@ -277,9 +210,12 @@ impl RateLimit {
 mod tests {
     use std::num::NonZeroU64;
     use std::sync::Mutex;
+    use std::time::Duration;
 
     use super::*;
     use crate::policy::{Rate, Renewal};
+
+    const RECORDS: Line = Line::Records;
 
     fn limit(permits: u64, burst: u64) -> RateLimit {
         let rate = Rate::new(permits.try_into().unwrap(), Duration::from_secs(1)).unwrap();
@@ -304,14 +240,14 @@ mod tests {
     #[test]
     fn what_the_service_says_lowers_the_limit_until_it_counts_anew() {
         let mut limit = limit(100, 100);
-        limit.on_start(at(1), 1);
+        limit.on_start(at(1), 1, RECORDS);
         limit.settle(1, 1);
         limit.tell(&window(2, 7), at(1), at(2));
         assert_eq!(limit.calls(at(2), 1), 2);
 
-        limit.on_start(at(2), 2);
-        assert_eq!(limit.ready_at(at(2), 1), at(9));
-        assert!(limit.ready_at(at(9), 1) <= at(9));
+        limit.on_start(at(2), 2, RECORDS);
+        assert_eq!(limit.ready_at(at(2), 1, RECORDS), at(9));
+        assert!(limit.ready_at(at(9), 1, RECORDS) <= at(9));
     }
 
     /// One limit that all who have it keep together.
@@ -335,6 +271,18 @@ mod tests {
             *tat = self.0.settle(*tat, taken, actual);
         }
 
+        fn lower_to(
+            &self,
+            left: &LimitLeft,
+            in_flight: u64,
+            _started: ProcessingTime,
+            now: ProcessingTime,
+        ) -> u64 {
+            let mut tat = self.1.lock().unwrap();
+            *tat = self.0.lower_to(left.remaining, in_flight, now).max(*tat);
+            in_flight
+        }
+
         fn drain(&self, _owed: u64, _now: ProcessingTime) {}
     }
 
@@ -350,10 +298,10 @@ mod tests {
         let mut tasks = limited_together::<13>(3, 2);
         // All their turns are over long ago.
         for it in &mut tasks {
-            it.prepare(at(7), 1);
+            it.prepare(at(7), 1, RECORDS);
         }
         let calls = tasks.iter_mut().map(|it| {
-            it.prepare(at(97), 1);
+            it.prepare(at(97), 1, RECORDS);
             it.calls(at(97), 1)
         });
         assert_eq!(calls.sum::<u64>(), 2);
@@ -363,46 +311,83 @@ mod tests {
     fn a_turn_is_kept_for_a_call_that_comes_a_little_late() {
         let mut tasks = limited_together::<2>(3, 1);
         for it in &mut tasks {
-            it.prepare(at(7), 1);
+            it.prepare(at(7), 1, RECORDS);
         }
         let late = at(7) + Duration::from_millis(97);
-        tasks[0].prepare(late, 1);
+        tasks[0].prepare(late, 1, RECORDS);
         assert_eq!((tasks[0].calls(late, 1), tasks[1].calls(late, 1)), (1, 0));
     }
 
     #[test]
-    fn a_task_that_ends_gives_back_a_turn_that_has_not_come_and_no_other() {
-        let mut tasks = limited_together::<3>(3, 1).map(Some);
-        for it in tasks.iter_mut().flatten() {
-            it.prepare(at(7), 1);
+    fn what_the_service_says_lowers_it_for_all() {
+        let mut tasks = limited_together::<2>(100, 100);
+        for it in &mut tasks {
+            it.counted = Some(Counted::Requests);
         }
-        let when_next = |tasks: &mut [Option<RateLimit>; 3]| {
-            let last = tasks[2].as_mut().unwrap();
-            last.prepare(at(7), 2);
-            last.ready_at(at(7), 2)
-        };
-        let before = when_next(&mut tasks);
+        tasks[0].on_start(at(1), 3, RECORDS);
+        tasks[0].tell(&window(10, 7), at(1), at(1));
+        tasks[1].prepare(at(1), 7, RECORDS);
+        assert_eq!(tasks[1].calls(at(1), 7), 1);
+        tasks[1].on_start(at(1), 7, RECORDS);
+        tasks[1].prepare(at(1), 1, RECORDS);
+        assert_eq!(tasks[1].calls(at(1), 1), 0);
+    }
+
+    #[test]
+    fn a_line_keeps_its_place_whatever_the_call_in_front_of_it_costs() {
+        let [mut task, mut other] = limited_together::<2>(100, 10);
+        other.prepare(at(7), 10, RECORDS);
+        task.prepare(at(7), 5, RECORDS);
+        other.on_start(at(7), 10, RECORDS);
+        let place = task.ready_at(at(7), 5, RECORDS);
+        // Behind it others get in line, and a second call gets a place of its own there.
+        other.prepare(at(7), 10, RECORDS);
+        task.prepare(at(7), 10, Line::Hedges);
+        let of_hedge = task.ready_at(at(7), 10, Line::Hedges);
+        for cost in [10, 5, 3, 5, 10, 1] {
+            task.prepare(at(7), cost, RECORDS);
+            task.prepare(at(7), 10, Line::Hedges);
+        }
+        assert_eq!(task.ready_at(at(7), 10, Line::Hedges), of_hedge);
+        // What it needs beside its place comes later, once.
+        let whole = task.ready_at(at(7), 10, RECORDS);
+        assert!(whole > of_hedge && of_hedge > place, "{place:?} {of_hedge:?} {whole:?}");
+        assert_eq!(task.calls(whole, 10), 1);
+        // Ten of the first one, five and ten of those that wait, and ten and five of this task.
+        other.prepare(at(7), 20, RECORDS);
+        let behind_all = other.ready_at(at(7), 20, RECORDS);
+        assert_eq!(behind_all, at(7) + Duration::from_millis(10 * (10 + 5 + 10 + 10 + 5)));
+    }
+
+    #[test]
+    fn a_task_that_ends_gives_back_a_turn_that_has_not_come_and_no_other() {
+        let config = RateLimitConfig::new(limit(3, 1).limit);
+        let source: Arc<dyn PermitSource> = Arc::new(Together(config.limit, Mutex::default()));
+        let mut tasks = [(); 3].map(|()| Some(RateLimit::new(&config, Some(Arc::clone(&source)))));
+        for it in tasks.iter_mut().flatten() {
+            it.prepare(at(7), 1, RECORDS);
+        }
+        let next_turn = || source.reserve(0, at(7)).unwrap();
+        let before = next_turn();
         // Its turn has come, long ago perhaps.
         tasks[0] = None;
-        tasks[2].as_mut().unwrap().prepare(at(7), 1);
-        assert_eq!(when_next(&mut tasks), before);
+        assert_eq!(next_turn(), before);
         tasks[1] = None;
-        tasks[2].as_mut().unwrap().prepare(at(7), 1);
-        assert!(when_next(&mut tasks) < before);
+        assert_eq!(before.saturating_since(next_turn()).as_millis(), 333);
     }
 
     #[test]
     fn it_never_raises_it() {
         let mut limit = limit(1, 1);
-        limit.on_start(at(1), 1);
+        limit.on_start(at(1), 1, RECORDS);
         limit.tell(&window(1_000_000, 59), at(1), at(1));
-        assert_eq!(limit.ready_at(at(1), 1), at(2));
+        assert_eq!(limit.ready_at(at(1), 1, RECORDS), at(2));
     }
 
     #[test]
     fn calls_on_their_way_may_not_be_counted_yet() {
         let mut limit = limit(100, 100);
-        (0..6).for_each(|_| limit.on_start(at(1), 1));
+        (0..6).for_each(|_| limit.on_start(at(1), 1, RECORDS));
         limit.settle(1, 1);
         limit.tell(&window(7, 7), at(1), at(2));
         assert_eq!(limit.calls(at(2), 1), 2);
@@ -422,7 +407,7 @@ mod tests {
     #[test]
     fn a_refusal_leaves_nothing_that_was_saved() {
         let mut limit = limit(100, 100);
-        (0..3).for_each(|_| limit.on_start(at(1), 10));
+        (0..3).for_each(|_| limit.on_start(at(1), 10, RECORDS));
         limit.drain(at(1), at(2));
         assert_eq!((limit.calls(at(2), 1), limit.calls(at(3), 1)), (0, 70));
         // Those that started before it was known are refused as well, and later.
@@ -443,13 +428,13 @@ mod tests {
     #[test]
     fn in_a_bucket_some_is_left_and_a_part_of_what_comes_back_is_counted_on() {
         let mut limit = limit(100, 100);
-        limit.on_start(at(1), 40);
+        limit.on_start(at(1), 40, RECORDS);
         limit.tell(&left(150, 10, Renewal::Evenly), at(0), at(1));
         // The call in flight may not be counted yet, and the permits of a second are left.
         assert_eq!((limit.calls(at(1), 1), limit.calls(at(2), 1)), (10, 35));
-        assert_eq!(limit.ready_at(at(1), 10), at(0) + Duration::from_millis(500));
+        assert_eq!(limit.ready_at(at(1), 10, RECORDS), at(0) + Duration::from_millis(500));
         // Or twice what it costs.
-        assert_eq!(limit.ready_at(at(1), 60), at(1) + Duration::from_millis(70 * 40));
+        assert_eq!(limit.ready_at(at(1), 60, RECORDS), at(1) + Duration::from_millis(70 * 40));
         limit.settle(40, 10);
         assert_eq!(limit.calls(at(1), 1), 40);
         assert_eq!(limit.calls(at(11), 1), 100);
@@ -466,14 +451,14 @@ mod tests {
     fn nobody_is_believed_for_more_than_an_hour() {
         let mut limit = limit(100, 100);
         limit.tell(&window(0, 1_000_000), at(0), at(0));
-        assert_eq!(limit.ready_at(at(0), 1), at(3_600));
+        assert_eq!(limit.ready_at(at(0), 1, RECORDS), at(3_600));
     }
 
     #[test]
     fn a_call_is_settled_by_what_it_cost() {
         let mut limit = limit(100, 100);
         limit.tell(&window(40, 8), at(0), at(1));
-        limit.on_start(at(1), 30);
+        limit.on_start(at(1), 30, RECORDS);
         assert_eq!(limit.calls(at(1), 1), 10);
         limit.settle(30, 5);
         assert_eq!(limit.calls(at(1), 1), 35);

@@ -13,7 +13,7 @@ use sparkawait_core::operator::{
     AttemptId, Failure, Invocation, NotCalled, OutputMode, Refusal, Retry, SnapshotState,
 };
 use sparkawait_core::policy::{
-    CallLimits, CallSign, Costs, EndedCall, PolicyConfig, RetryBudget, usual_costs,
+    CallLimits, CallSign, Costs, EndedCall, Line, PolicyConfig, RetryBudget, usual_costs,
 };
 use sparkawait_core::time::ProcessingTime;
 
@@ -227,10 +227,10 @@ impl Model {
     pub(super) fn tell_start(&mut self, value: u32) {
         let (channel, now, costs) = (self.channel(value), self.now, self.costs());
         if let Some(gate) = &mut self.gate {
-            gate.on_start(now, &costs);
+            gate.on_start(now, &costs, Line::Records);
         }
         if let Some(policy) = self.policy(channel) {
-            policy.on_start(now, &costs);
+            policy.on_start(now, &costs, Line::Records);
         }
     }
 
@@ -330,9 +330,9 @@ impl Model {
     /// Whether policies let no call of a channel start at `now` beside those that run.
     pub(super) fn is_held(&self, channel: Option<Key>, running: u32, now: ProcessingTime) -> bool {
         let (policed, costs) = (self.policies.get(&channel), self.costs());
-        let is_late = |it: &CallLimits| it.ready_at(now, &costs) > now;
+        let is_late = |it: &CallLimits| it.ready_at(now, &costs, Line::Records) > now;
         policed.is_some_and(|Policed { policy: it, .. }| it.window(now) <= running || is_late(it))
-            || self.gate.as_ref().is_some_and(|it| it.ready_at(now, &costs) > now)
+            || self.gate.as_ref().is_some_and(|it| it.ready_at(now, &costs, Line::Records) > now)
     }
 
     /// Checks that the policy of a record's channel lets its call start.
@@ -349,8 +349,8 @@ impl Model {
             return assert_eq!(polled, None);
         }
         let (costs, zero) = (self.costs(), ProcessingTime::ZERO);
-        let ready = |it: &Policed| it.policy.ready_at(zero, &costs);
-        let gate = self.gate.iter().map(|it| it.ready_at(zero, &costs));
+        let ready = |it: &Policed| it.policy.ready_at(zero, &costs, Line::Records);
+        let gate = self.gate.iter().map(|it| it.ready_at(zero, &costs, Line::Records));
         let known = self.policies.values().map(ready).chain(gate).any(|it| Some(it) == polled)
             || polled.is_some_and(|it| self.is_time_of_adaptive_rate(it))
             || polled.is_some_and(|it| self.is_time_of_tokens(it));
@@ -370,7 +370,7 @@ impl Model {
         for held in self.held().filter(|it| it.state == State::Waiting) {
             let channel = self.channel(held.value);
             let Some(policed) = self.policies.get(&channel) else { continue };
-            let ready_at = policed.policy.ready_at(self.now, &costs);
+            let ready_at = policed.policy.ready_at(self.now, &costs, Line::Records);
             if ready_at > self.now && !self.is_blocked(held.value) {
                 let wakes = polled.is_some_and(|it| it <= ready_at || near(it, ready_at));
                 assert!(wakes, "{} is forgotten at {ready_at:?}", held.value);
@@ -382,7 +382,8 @@ impl Model {
     /// so the time depends a little on when it was asked.
     fn is_time_of_adaptive_rate(&self, time: ProcessingTime) -> bool {
         let costs = self.costs();
-        let mut times = self.policies.values().map(|it| it.policy.ready_at(self.now, &costs));
+        let mut times =
+            self.policies.values().map(|it| it.policy.ready_at(self.now, &costs, Line::Records));
         let is_adaptive = self.policies().is_some_and(|it| it.is_rate_adaptive);
         is_adaptive && (time <= self.now || times.any(|it| near(it, time)))
     }

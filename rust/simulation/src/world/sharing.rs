@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use sparkawait_core::policy::{PermitSource, PermitSources};
+use sparkawait_core::policy::{LimitLeft, PermitSource, PermitSources};
 use sparkawait_core::time::ProcessingTime;
 use sparkawait_runtime::host_limit::HostTurns;
 
@@ -60,12 +60,14 @@ impl Source {
 
 impl PermitSource for Source {
     fn reserve(&self, cost: u64, now: ProcessingTime) -> Result<ProcessingTime, ProcessingTime> {
+        let may_call = self.shared.world().may_call(self.place);
         let taken = self.with(|limit, world_now| {
             let world_now = ProcessingTime::from_nanos(world_now);
             let here = |at: ProcessingTime| now + at.saturating_since(world_now);
             let taken = self.turns.reserve(cost, world_now);
-            let waited =
-                limit.asked(taken.err().map(ProcessingTime::as_nanos), world_now.as_nanos());
+            let nanos = ProcessingTime::as_nanos;
+            let turn = taken.map(nanos).map_err(nanos);
+            let waited = limit.asked(turn, may_call, world_now.as_nanos());
             (taken.map(here).map_err(here), waited)
         });
         let Some((taken, waited)) = taken else { return Err(ProcessingTime::NEVER) };
@@ -80,6 +82,22 @@ impl PermitSource for Source {
         // What others have booked for later by then is used behind what is booked from now on.
         let back = taken.saturating_sub(actual);
         self.shared.world().give_back_shared(self.place.0, back);
+    }
+
+    fn lower_to(
+        &self,
+        left: &LimitLeft,
+        in_flight: u64,
+        started: ProcessingTime,
+        now: ProcessingTime,
+    ) -> u64 {
+        let since = now.nanos_since(started);
+        let uncounted = self.with(|_, world_now| {
+            let started = ProcessingTime::from_nanos(world_now.saturating_sub(since));
+            let world_now = ProcessingTime::from_nanos(world_now);
+            self.turns.lower_to(left, in_flight, started, world_now)
+        });
+        uncounted.unwrap_or(in_flight)
     }
 
     fn drain(&self, owed: u64, _now: ProcessingTime) {
@@ -102,6 +120,22 @@ impl World {
             let what = format!("{cost} permits for function {site}, {waited} ns");
             self.fail("a call gets its turn beside those of others", what);
         }
+    }
+
+    /// Whether nothing keeps a function from being called but the turns of its first limit.
+    fn may_call(&self, (site, channel): Place) -> bool {
+        let here = &self.model.sites[site];
+        let (plan, operator) = (&here.plan, &self.scenario.operators[here.operator]);
+        let follows = plan.pause.is_some()
+            || plan.adaptive_limit.is_some()
+            || plan.adaptive_rate
+            || plan.hidden.is_some()
+            || plan.script.pauses > 0;
+        let has_others = plan.limits.len() > 1
+            || plan.requests.is_some()
+            || plan.channels.is_some()
+            || operator.bytes.is_some();
+        channel.is_none() && !follows && !has_others && here.has_free_permit()
     }
 
     /// Permits of a shared limit are there again, or are used in another order than they were booked
@@ -135,6 +169,7 @@ impl World {
         };
         let mut is_kept = true;
         if let Some(shared) = self.shared_limits.get_mut(&(site, None)) {
+            shared.called();
             shared.others(self.now);
             while let Some(used) = shared.used.first_entry().filter(|it| *it.key() <= self.now) {
                 let at = *used.key();

@@ -9,9 +9,9 @@
 //! | a credit of that channel | its [`CreditAccount`] | [`Next::None`] until a call ends |
 //! | its turn in time | the [`CallLimits`] of its channel, then those that all share | [`Next::WaitUntil`] |
 //!
-//! New records, those that wait and second calls ask the same question,
-//! [`in_time`](ChannelTable::in_time), and differ in who goes before them. Credits come first
-//! because they are handed out as calls end, while rate limits must be asked again for each call.
+//! New records and those that wait ask the same question, [`in_time`](ChannelTable::in_time), and
+//! differ in who goes before them. Second calls ask the same limits in a [line](Line) of their own:
+//! they hold no channel, and take no place of records. Credits come first because they are handed out as calls end, while rate limits must be asked again for each call.
 //! The other way round, each channel that waits for a credit would ask its limits and book shared
 //! permits.
 //!
@@ -22,7 +22,7 @@
 use super::ChannelTable;
 use crate::flow::ChannelId;
 use crate::flow::channel_policies::ChannelPolicies;
-use crate::policy::Costs;
+use crate::policy::{Costs, Line};
 use crate::queue::EntryId;
 use crate::time::ProcessingTime;
 
@@ -70,7 +70,7 @@ impl ChannelTable {
                 channel.resting -= 1;
                 channel.shorten(now, &mut self.pool);
                 self.leave_line(before);
-                self.note_start(id, Some(entry), &costs, now);
+                self.note_start(id, Some(entry), &costs, Line::Records, now);
                 self.ask(id);
                 return Next::Start(entry);
             }
@@ -126,7 +126,7 @@ impl ChannelTable {
             return false;
         }
         self.channels[id].resting -= 1;
-        self.note_start(id, entry, costs, now);
+        self.note_start(id, entry, costs, Line::Records, now);
         true
     }
 
@@ -140,25 +140,42 @@ impl ChannelTable {
         leaves_one: impl FnOnce(usize) -> bool,
         now: ProcessingTime,
     ) -> Next<()> {
-        let costs = self.costs(id, Some(entry), now);
-        let answer = self.in_time(id, &costs, |_| true, now);
-        if answer != Next::Start(()) {
-            return answer;
-        }
+        // Its limit may have changed with the time.
+        self.consult(id, now);
         let channel = &self.channels[id];
         let may_have = !channel.is_shrinking && leaves_one(channel.account.limit() as usize);
-        if !may_have || !self.take_credit(id) {
+        if !may_have || !self.has_credit(id) {
+            return Next::None;
+        }
+        let costs = self.costs(id, Some(entry), now);
+        let policies = self.policies.as_mut();
+        if let Some(at) = policies.and_then(|it| it.second_opens_at(id, &costs, now)) {
+            return Next::WaitUntil(at);
+        }
+        if !self.take_credit(id) {
             return Next::None;
         }
         if let Some(policies) = &mut self.policies {
             policies.records.begin_second(entry);
         }
         self.turn_calls(entry);
-        self.note_start(id, Some(entry), &costs, now);
+        self.note_start(id, Some(entry), &costs, Line::Hedges, now);
         self.turn_calls(entry);
         // It may have been meant for one that waits.
         self.ask(id);
-        answer
+        Next::Start(())
+    }
+
+    /// Returns whether [`take_credit`](Self::take_credit) would find one.
+    fn has_credit(&mut self, id: ChannelId) -> bool {
+        let account = &self.channels[id].account;
+        if account.in_use() >= account.limit() {
+            return false;
+        }
+        if account.free() == 0 && self.pool.free() == 0 {
+            self.collect();
+        }
+        self.channels[id].account.free() > 0 || self.pool.free() > 0
     }
 
     /// Uses a credit of a channel: one that it holds, or else one that floats.

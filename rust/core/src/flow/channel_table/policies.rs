@@ -5,18 +5,19 @@ use super::ChannelTable;
 use crate::flow::ChannelId;
 use crate::flow::channel_policies::ChannelPolicies;
 use crate::flow::told_limits::ToldLimit;
-use crate::policy::{CallSign, Costs, LimitLeft, LimitMetrics, Price};
+use crate::policy::{CallSign, Costs, LimitLeft, LimitMetrics, Line, Price};
 use crate::queue::EntryId;
 use crate::time::ProcessingTime;
 
 impl ChannelTable {
-    /// Notes that a call of a channel starts, and tells its policies.
+    /// Notes that a call of a channel and a line starts, and tells its policies.
     #[inline]
     pub(super) fn note_start(
         &mut self,
         id: ChannelId,
         entry: Option<EntryId>,
         costs: &Costs,
+        line: Line,
         now: ProcessingTime,
     ) {
         let channel = &mut self.channels[id];
@@ -25,7 +26,7 @@ impl ChannelTable {
             self.watch_outage(id, now);
         }
         if self.policies.is_some() {
-            self.tell_start(id, entry, costs, now);
+            self.tell_start(id, entry, costs, line, now);
         }
     }
 
@@ -35,10 +36,11 @@ impl ChannelTable {
         id: ChannelId,
         entry: Option<EntryId>,
         costs: &Costs,
+        line: Line,
         now: ProcessingTime,
     ) {
         if let Some(policies) = &mut self.policies {
-            policies.on_start(id, entry, costs, now);
+            policies.on_start(id, entry, costs, line, now);
             self.consult(id, now);
         }
     }

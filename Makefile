@@ -53,9 +53,20 @@ JAVA35 := JAVA_HOME="$$(tools/java-home .venv-spark35 8 21)"; export JAVA_HOME;
 JAVA40 := JAVA_HOME="$$(tools/java-home .venv-spark40 17 21)"; export JAVA_HOME;
 JAVA41 := JAVA_HOME="$$(tools/java-home .venv-spark41 17 21)"; export JAVA_HOME;
 
-# What changes between lines of Spark: types, column functions, Connect, the workers.
-BETWEEN := tests/types tests/spark/test_smoke.py tests/spark/test_types.py tests/spark/test_udf.py \
-	tests/spark/test_connect.py tests/spark/test_workers.py
+# Tests marked `nightly`, and some files on older lines of Spark, are not run for each commit: `make
+# test-nightly` runs them. CONTRIBUTING.md says which, and why.
+WHEN := not nightly
+on_spark = $(1:%=tests/spark/test_%.py)
+
+# Spark 3.5 leaves out what the core and the connectors do alike on each Spark.
+ALIKE := $(call on_spark,call_info channels demo http models postgres redis side_by_side split warm_up)
+ON_35 := tests/types $(filter-out $(ALIKE),$(wildcard tests/spark/test_*.py))
+
+# What changes between lines of Spark: types, column functions, Connect, the workers. Spark 4.1 leaves
+# out the tables of types, since the lines before and behind it have them.
+TYPED := tests/types $(call on_spark,types udf)
+ON_41 := $(call on_spark,smoke connect workers)
+ON_40 := $(TYPED) $(ON_41)
 
 # What a JVM of the tests maps instead of loading classes one by one.
 CLASS_DATA := target/class-data/$(VENV).jsa
@@ -114,6 +125,21 @@ test: ## all tests: Rust, interleavings, Python, the site, Spark, installation, 
 	$(MAKE) $(TOGETHER)=2 dev $(VENV)/.servers $(CLASS_DATA) target/docs/.packages $$needs; \
 	$(MAKE) $(TOGETHER)=2 test-spark $$legs test-python test-install test-rust loom site
 
+.PHONY: test-nightly
+test-nightly: ## what `make test` leaves out, and more combinations of options: what takes long and proves little for one commit
+	@legs= needs=; for leg in spark35 spark41; do \
+		if tools/python-for $$leg $(PYTHON) >/dev/null; then \
+			legs="$$legs test-$$leg"; needs="$$needs .venv-$$leg/.packages"; \
+		else echo "test-$$leg is left out"; fi; \
+	done; \
+	$(MAKE) $(TOGETHER)=2 dev $(VENV)/.servers $(CLASS_DATA) $$needs; \
+	$(MAKE) $(TOGETHER)=2 WHEN=nightly ON_35="$(ALIKE)" ON_41="$(TYPED)" \
+		combinations $$legs test-spark test-install
+
+.PHONY: combinations
+combinations: dev ## search for options that do not go together; COMBINATIONS=4711 runs one case again
+	COMBINATIONS=$(or $(COMBINATIONS),300..5000) $(PY) -m pytest --quiet tests/properties/test_combinations.py
+
 .PHONY: test-rust
 test-rust: $(VENV)/.packages ## the tests of the crates, doc tests included
 	MAKEFLAGS= cargo test $(TESTED) --locked --quiet
@@ -124,12 +150,12 @@ simulate: | need-rust ## run whole tasks in simulation, SEEDS=0..10000 of them; 
 	@cargo run --quiet --package sparkawait-simulation --locked --profile demo -- $(SEEDS)
 
 .PHONY: test-python
-test-python: dev $(VENV)/.servers ## the Python tests that need no Spark, and the examples in docstrings
-	$(PY) -m pytest --quiet -m "not spark and not install and not lake"
+test-python: dev $(VENV)/.servers ## the Python tests that need no Spark, and the examples in docstrings; `make lint` runs tests/meta
+	$(PY) -m pytest --quiet -m "not spark and not install and not lake" --ignore=tests/meta
 
 .PHONY: test-spark
 test-spark: dev $(VENV)/.servers $(CLASS_DATA) ## the tests on the newest Spark
-	$(JAVA) $(PY) -m pytest --quiet $(SPARK_LIMITS) -m spark
+	$(JAVA) $(PY) -m pytest --quiet $(SPARK_LIMITS) -m "spark and $(WHEN)"
 
 .PHONY: test-cluster
 test-cluster: dev $(CLASS_DATA) ## the part of them that runs on a cluster of real processes, some of which are killed
@@ -137,7 +163,8 @@ test-cluster: dev $(CLASS_DATA) ## the part of them that runs on a cluster of re
 
 .PHONY: test-install
 test-install: dev ## the first example of the README and the notebooks in new environments, with a wheel; the source archive
-	$(JAVA) SPARKAWAIT_WHEEL="$(SPARKAWAIT_WHEEL)" $(PY) -m pytest --quiet -o tmp_path_retention_policy=failed -m install tests/install
+	$(JAVA) SPARKAWAIT_WHEEL="$(SPARKAWAIT_WHEEL)" $(PY) -m pytest --quiet -o tmp_path_retention_policy=failed \
+		-m "install and $(WHEN)" tests/install
 
 # The newest line of Spark that Kafka, Delta and Iceberg have connectors for.
 .PHONY: test-lake
@@ -148,17 +175,17 @@ test-lake: dev .venv-spark41/.packages ## the page about Kafka, Delta and Iceber
 .PHONY: test-spark35
 test-spark35: dev .venv-spark35/.packages $(VENV)/.servers ## the tests of the Spark functions on the oldest Spark, 3.5
 	$(JAVA35) .venv-spark35/bin/python -m pytest --quiet $(SPARK_LIMITS) \
-		-m "spark and not newest_spark" tests/spark tests/types
+		-m "spark and not newest_spark" $(ON_35)
 
 .PHONY: test-spark40
 test-spark40: dev .venv-spark40/.packages ## what may differ between versions of Spark, on 4.0
 	$(JAVA40) .venv-spark40/bin/python -m pytest --quiet $(SPARK_LIMITS) \
-		-m "spark and not newest_spark" $(BETWEEN)
+		-m "spark and not newest_spark" $(ON_40)
 
 .PHONY: test-spark41
 test-spark41: dev .venv-spark41/.packages ## what may differ between versions of Spark, on 4.1
 	$(JAVA41) .venv-spark41/bin/python -m pytest --quiet $(SPARK_LIMITS) \
-		-m "spark and not newest_spark" $(BETWEEN)
+		-m "spark and not newest_spark" $(ON_41)
 
 .PHONY: test-pyarrow-oldest
 test-pyarrow-oldest: dev .venv-pyarrow-oldest/.packages $(VENV)/.servers ## what needs no Spark, on the oldest pyarrow

@@ -191,6 +191,7 @@ def test_calls_end_with_the_driver(start, cluster, items):
     assert len(items.server.targets) == 20, "10 calls at a time of each executor"
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(Network.hindrance() is not None, reason=str(Network.hindrance()))
 def test_rows_are_exact_over_a_network_that_is_slow_and_loses_packets(executors, tmp_path):
     with (
@@ -217,6 +218,7 @@ REPETITIONS = [
 ]
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_calls_of_repetitions_are_as_many_as_the_page_says(start, items):
     with start(program="pay_once") as job:

@@ -72,6 +72,7 @@ def test_in_a_venv_that_is_not_activated(installed, tmp_path):
     assert SHOWN in ran.stdout, ran.stderr[-3000:]
 
 
+@pytest.mark.nightly
 def test_in_a_prefix_of_its_own_as_conda_makes_it(installed, tmp_path):
     environment = Environment.prefix(tmp_path / "prefix", installed.packages)
 
@@ -80,6 +81,7 @@ def test_in_a_prefix_of_its_own_as_conda_makes_it(installed, tmp_path):
     assert SHOWN in ran.stdout, ran.stderr[-3000:]
 
 
+@pytest.mark.nightly
 def test_in_a_venv_of_uv(installed, wheel, tmp_path):
     tools = Environment.venv(tmp_path / "tools")
     tools.install("uv")

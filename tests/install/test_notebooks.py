@@ -31,6 +31,14 @@ SHOWN = {
     "tutorial": "600 rows are complete",
 }
 
+OFTEN = {"model", "tutorial"}
+"""What the others show is also in examples of documents, which run for each commit."""
+
+
+def marked(path):
+    marks = () if path.stem in OFTEN else (pytest.mark.nightly,)
+    return pytest.param(path, id=path.stem, marks=marks)
+
 
 @pytest.fixture(scope="module")
 def jupyter(installed, tmp_path_factory) -> Environment:
@@ -40,7 +48,7 @@ def jupyter(installed, tmp_path_factory) -> Environment:
     return environment
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [marked(path) for path in NOTEBOOKS])
 def test_a_notebook_runs(jupyter, tmp_path, path):
     ran = jupyter.run(jupyter.python, "-c", RUN, path, cwd=tmp_path, MODEL_KEY=KEY)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.meta.repository import ROOT
+from tests.meta.repository import ROOT, tracked_files
 from tools import project_urls, third_party_licences
 
 pytestmark = [pytest.mark.install, pytest.mark.timeout(900)]
@@ -21,13 +21,24 @@ def run(*command, **settings):
     assert ran.returncode == 0, ran.stderr[-3000:]
 
 
-def test_the_source_archive_builds_in_a_clean_folder(tmp_path):
+@pytest.fixture
+def archive(tmp_path):
     run(sys.executable, "-m", "maturin", "sdist", "--out", str(tmp_path), cwd=ROOT)
     [archive] = tmp_path.glob("*.tar.gz")
+    return archive
+
+
+def test_the_source_archive_has_what_it_is_built_from(archive):
     with tarfile.open(archive) as content:
         names = {name.partition("/")[2] for name in content.getnames()}
     assert {"LICENSE", "NOTICE", "README.md", "Cargo.lock", "python/sparkawait/py.typed"} <= names
+    # The simulation is not linked.
+    sources = tracked_files("rust/*/src/*.rs", "python/sparkawait/*.py", ":!rust/simulation")
+    assert {path.relative_to(ROOT).as_posix() for path in sources} - names == set()
 
+
+@pytest.mark.nightly
+def test_the_source_archive_builds_in_a_clean_folder(archive, tmp_path):
     # With the tools of this environment; only crates may be fetched.
     run(
         *[sys.executable, "-m", "pip", "wheel", "--quiet", "--no-index", "--no-deps"],

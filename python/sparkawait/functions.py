@@ -17,7 +17,13 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 from sparkawait._core import Row
-from sparkawait._plan.callables import check_call, check_function, describe, is_async
+from sparkawait._plan.callables import (
+    check_call,
+    check_function,
+    describe,
+    is_async,
+    undeclared,
+)
 from sparkawait._plan.checks import flag, integer, refuse
 from sparkawait._quantities import Duration, optional_duration
 from sparkawait.batch import Batch, the_batch
@@ -188,10 +194,9 @@ class AsyncFunction(TakesOptions):
         """The name used in messages and metrics."""
         return type(self).__qualname__
 
-    @property
-    def what_is_called(self) -> Callable[[Any], Any]:
-        """What is called for a row, or for many."""
-        return self.async_invoke if self.batch is None else self.async_invoke_batch
+    def what_is_called(self, *, batched: bool) -> Callable[[Any], Any]:
+        """Returns what is called for a row, or for many."""
+        return self.async_invoke_batch if batched else self.async_invoke
 
     def open(self, context: FunctionContext) -> Awaitable[None] | None:
         """Prepares the function, before any row. May be ``async def``."""
@@ -259,13 +264,15 @@ class DeclaredFunction(AsyncFunction, Generic[_P, _R]):
         self.idempotent = idempotent
         self.blocked_loop_timeout = blocked_loop_timeout
         self.threads = threads
-        # On the instance, so that a call costs no further coroutine.
-        setattr(self, "async_invoke" if batch is None else "async_invoke_batch", function)
 
     @property
     def name(self) -> str:
         """The name of the wrapped function."""
         return describe(self.function)
+
+    def what_is_called(self, *, batched: bool) -> Callable[[Any], Any]:  # noqa: ARG002 - as it was declared
+        """Returns the function itself, so that a call costs no further one."""
+        return undeclared(self.function)
 
     def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         """Calls the wrapped function, as a test of it would."""
@@ -286,6 +293,7 @@ class DeclaredFunction(AsyncFunction, Generic[_P, _R]):
         return made, (self.function, self.schema, self.batch)
 
 
+MOST_THREADS = 4096
 _Declared: TypeAlias = DeclaredFunction[..., Any]
 
 
@@ -407,7 +415,7 @@ def blocking(
         ...     return {"size": s3.head_object(Bucket=row.bucket, Key=row.key)["ContentLength"]}
     """
     if threads is not None:
-        integer(threads, "threads", 1, _MOST_THREADS)
+        integer(threads, "threads", 1, MOST_THREADS)
 
     def decorate(function: Callable[..., Any]) -> _Declared:
         columns = None if is_function(schema) else schema
@@ -418,13 +426,10 @@ def blocking(
                 " threads; use async_function, or a plain `def`",
                 ErrorKind.FUNCTION_INVALID,
             )
-        made.threads = threads if threads is not None else made.threads
+        made.threads = threads
         return made
 
     return decorate(schema) if is_function(schema) else decorate
-
-
-_MOST_THREADS = 4096
 
 
 def declared(
@@ -455,7 +460,6 @@ def declared(
         the_batch(batch, "batch"),
         idempotent=idempotent,
         blocked_loop_timeout=blocked_loop_timeout,
-        threads=function.threads if isinstance(function, AsyncFunction) else None,
     )
 
 

@@ -291,6 +291,13 @@ def test_a_limit_without_a_scope_says_what_that_of_all_tasks_comes_to(conf, toge
     )
 
 
+@pytest.mark.parametrize("scope", ["job", "task"])
+def test_who_says_whose_limit_it_is_is_warned_no_more(caplog, scope):
+    warn_once.cache_clear()
+    placed(sa.RateLimit("97/min", scope=scope), spark_master="local[3]")
+    assert not caplog.records
+
+
 def test_of_a_stream_it_says_that_each_micro_batch_begins_with_a_burst(spark, caplog):
     warn_once.cache_clear()
     stream = spark.readStream.format("rate").load().withColumnRenamed("value", "id")

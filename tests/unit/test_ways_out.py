@@ -9,6 +9,7 @@ import pytest
 
 import sparkawait as sa
 from sparkawait._plan.checks import warn_once
+from sparkawait._plan.resolve import resolve_unpickled
 
 ROWS = pa.record_batch({"id": [1], "text": ["a"]})
 URL = "https://example.com/{id}"
@@ -94,6 +95,59 @@ def test_a_number_that_may_be_meant_as_milliseconds_is_told_once(caplog, timeout
     told = [it.getMessage() for it in caplog.records if it.levelno == logging.WARNING]
     expected = '`timeout=30000` is 8.3 h, as a number is seconds; did you mean "30s"?'
     assert told == [expected] * is_told
+
+
+@sa.async_function("y int", batch=7, idempotent=False)
+def plain(rows):
+    return [1] * len(rows)
+
+
+def with_requests(most):
+    return sa.http.get(URL, "n int", max_requests=most)
+
+
+WARNED = {
+    "threads": (
+        lambda: call(plain, max_concurrency=331),
+        "say sparkawait.blocking(plain, threads=331), ask for fewer calls, or write it as",
+        [
+            lambda: call(sa.blocking(plain, threads=331), max_concurrency=331),
+            lambda: call(plain, max_concurrency=64),
+            lambda: call(one, schema="y int", max_concurrency=331),
+        ],
+    ),
+    "requests": (
+        lambda: plan_of(with_requests(7), max_concurrency=331),
+        "as its `max_requests` says: raise that, or ask for fewer",
+        [
+            lambda: plan_of(with_requests(331), max_concurrency=331),
+            lambda: plan_of(with_requests(7), max_concurrency=7),
+        ],
+    ),
+    "milliseconds": (
+        lambda: call(one, schema="y int", timeout=30_000),
+        'did you mean "30s"?',
+        [lambda: call(one, schema="y int", timeout="30s")],
+    ),
+}
+"""What warns, what it says to do, and each way to do so."""
+
+
+def plan_of(function, **options):
+    return resolve_unpickled("unordered", function, input_schema=None, **options)
+
+
+@pytest.mark.parametrize(("mistake", "words", "ways"), WARNED.values(), ids=WARNED)
+def test_who_does_what_a_warning_says_is_warned_no_more(caplog, mistake, words, ways):
+    warn_once.cache_clear()
+    mistake()
+    (told,) = (it.getMessage() for it in caplog.records)
+    assert words in told
+
+    caplog.clear()
+    for way in ways:
+        way()
+    assert [it.getMessage() for it in caplog.records] == []
 
 
 def test_a_bound_of_the_functions_own_code_is_checked_and_travels_with_it():

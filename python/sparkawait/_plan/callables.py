@@ -10,6 +10,7 @@ import functools
 import inspect
 from collections.abc import Hashable, Sequence
 from inspect import Parameter
+from typing import Any, cast
 
 from sparkawait._plan.checks import refuse
 from sparkawait.exceptions import ErrorKind
@@ -68,13 +69,31 @@ def misfit_of(function: object, name: str, arguments: Sequence[str]) -> str | No
 
 
 def is_async(function: object) -> bool:
-    """Tells whether calling `function` returns a coroutine; looks through partials and objects."""
-    # One that `sparkawait.async_function` decorates is called like the function that it wraps.
-    if callable(function) and hasattr(type(function), "async_invoke"):
-        return is_async(getattr(function, "function", None))
+    """Tells whether calling `function` returns a coroutine.
+
+    Looks through partials, objects, and what `sparkawait.async_function` has declared, in any
+    nesting.
+    """
+    function = undeclared(function)
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004 - the method is wanted, not the answer
     )
+
+
+def undeclared(function: Any) -> Any:
+    """Returns what a call of `function` comes to, without the calls of declarations in between.
+
+    Those are called like the functions that they wrap.
+    """
+    if isinstance(function, functools.partial):
+        bound = cast("functools.partial[Any]", function)
+        called = undeclared(bound.func)
+        if called is bound.func:
+            return bound
+        return functools.partial(called, *bound.args, **bound.keywords)
+    if callable(function) and hasattr(type(function), "async_invoke"):
+        return undeclared(getattr(function, "function", None))
+    return function
 
 
 def without_partials(function: object) -> object:

@@ -3,38 +3,24 @@
 
 from __future__ import annotations
 
-from sparkawait._plan.callables import is_async
 from sparkawait._plan.checks import MAX_COUNT, refuse
+from sparkawait._plan.facts import Facts
 from sparkawait._policies import Adaptive
 from sparkawait._quantities import Bytes
-from sparkawait.batch import Batch, the_batch
 from sparkawait.exceptions import ErrorKind
-from sparkawait.functions import AsyncFunction
-from sparkawait.native_function import NativeFunction
 from sparkawait.wait_options import WaitOptions
 
-__all__ = [
-    "asked_calls",
-    "batch_of",
-    "bounds",
-    "rows_per_call",
-    "threads_of",
-]
+__all__ = ["asked_calls", "bounds", "rows_per_call"]
 
 
 _CALLS = 100
 """Calls in flight if nothing is said: what Flink has by default, whose `capacity` is both."""
-_THREADS = 64
-"""Calls of a plain function at a time if nothing is said: each needs a thread, whose stack and
-whose turns of the interpreter cost more than a coroutine does."""
 _HELD_PER_CALL = 8
 """Rows that ordered mode holds for each call in flight: one call may take eight times as long as
 the others before it keeps further ones from being made."""
 
 
-def bounds(
-    mode: str, options: WaitOptions, function: AsyncFunction | NativeFunction
-) -> tuple[int, int, int | None]:
+def bounds(mode: str, options: WaitOptions, facts: Facts) -> tuple[int, int, int | None]:
     """Returns the calls in flight, the rows that are held, and the bytes that completed ones have.
 
     With these, completed rows are not among the rows that are held.
@@ -48,10 +34,10 @@ def bounds(
         mode, capacity, capacity_bytes = "unordered", None, int(capacity)
     if concurrency is None:
         # Never more: who wants to hold more rows does not ask for more calls of a service.
-        usual = threads_of(function) or _CALLS
+        usual = facts.threads or _CALLS
         concurrency = usual if capacity is None else min(usual, capacity)
     if capacity is None:
-        capacity = min(rows_per_call(mode, function) * concurrency, MAX_COUNT)
+        capacity = min(rows_per_call(mode, facts) * concurrency, MAX_COUNT)
     if concurrency > capacity:
         refuse(
             f"`max_concurrency` must not be above `capacity`, got {concurrency} and {capacity};"
@@ -67,24 +53,9 @@ def asked_calls(options: WaitOptions) -> int | None:
     return asked.max if isinstance(asked, Adaptive) else asked
 
 
-def rows_per_call(mode: str, function: AsyncFunction | NativeFunction) -> int:
+def rows_per_call(mode: str, facts: Facts) -> int:
     """Returns how many rows are held for each call in flight."""
-    batch = batch_of(function)
-    if batch is not None:
+    if facts.batch is not None:
         # Not more: rows that wait to be collected have been called.
-        return batch.max_rows
+        return facts.batch.max_rows
     return _HELD_PER_CALL if mode == "ordered" else 1
-
-
-def threads_of(function: AsyncFunction | NativeFunction) -> int | None:
-    """Returns how many threads call a plain function at most; ``None`` for any other."""
-    if not isinstance(function, AsyncFunction) or is_async(function.what_is_called):
-        return None
-    return function.threads or _THREADS
-
-
-def batch_of(function: AsyncFunction | NativeFunction) -> Batch | None:
-    """Returns how rows are collected, for a batched function."""
-    if isinstance(function, AsyncFunction):
-        return the_batch(function.batch, "batch")
-    return function.batching

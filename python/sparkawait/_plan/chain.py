@@ -205,7 +205,7 @@ def side_by_side(
     for function in functions:
         called, own = _of(function)
         branch = resolve("unordered", called, hidden=hidden, **{**shared, **own})
-        if may_return_several(branch.function, own.get("schema")):
+        if may_return_several(branch.function, branch.facts, own.get("schema")):
             refuse(
                 f"`{branch.function_name}` may return several rows for a row, and cannot be called"
                 " beside other functions; call it alone, before or after them"
@@ -214,7 +214,7 @@ def side_by_side(
     _check_told(branches)
     if capacity is None or in_bytes is not None:
         order = mode if in_bytes is None else "unordered"
-        held = (rows_per_call(order, it.function) * it.max_concurrency for it in branches)
+        held = (rows_per_call(order, it.facts) * it.max_concurrency for it in branches)
         capacity = min(max(held), MAX_COUNT)
     # A row that a branch tries again holds no other up.
     branches = [

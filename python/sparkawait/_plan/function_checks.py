@@ -18,10 +18,9 @@ from contextlib import suppress
 import pyarrow as pa
 
 from sparkawait._plan.callables import check_call, refuse_context_manager
-from sparkawait._plan.checks import integer, refuse
+from sparkawait._plan.checks import refuse
+from sparkawait._plan.facts import Facts, facts_of
 from sparkawait._plan.return_types import returns_list, schema_of
-from sparkawait._quantities import optional_duration
-from sparkawait.batch import the_batch
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunction, DeclaredFunction, declared
 from sparkawait.native_function import NativeFunction
@@ -76,27 +75,31 @@ def _name(function: object) -> str:
     return _tokens.setdefault(id(function), name)
 
 
-def to_function(function: object) -> AsyncFunction | NativeFunction:
-    """Returns `function` in a form that can be called; a bare one is wrapped.
+def to_function(function: object) -> tuple[AsyncFunction | NativeFunction, Facts]:
+    """Returns `function` in a form that can be called, a bare one wrapped, and what it says.
 
     Raises:
-        ConfigurationError: If it is not a function, a class, or lacks a method.
+        ConfigurationError: If it is not a function, a class, or lacks a method; or says something
+            that is not allowed.
     """
-    if isinstance(function, NativeFunction):
-        return function
-    if isinstance(function, AsyncFunction):
-        _check_methods(function)
-        return function
+    if isinstance(function, (AsyncFunction, NativeFunction)):
+        facts = facts_of(function)
+        if isinstance(function, AsyncFunction):
+            _check_methods(function, facts)
+        return function, facts
     if not callable(function):
         refuse(
             "`function` must be an `async def`, a plain function or an AsyncFunction,"
             f" got `{type(function).__name__}`",
             ErrorKind.FUNCTION_INVALID,
         )
-    return declared(function)
+    made = declared(function)
+    return made, facts_of(made)
 
 
-def declared_schema(function: AsyncFunction | NativeFunction, schema: object) -> pa.Schema:
+def declared_schema(
+    function: AsyncFunction | NativeFunction, facts: Facts, schema: object
+) -> pa.Schema:
     """Returns the columns that `function` returns; `schema` overrides its own.
 
     Raises:
@@ -106,10 +109,10 @@ def declared_schema(function: AsyncFunction | NativeFunction, schema: object) ->
         if schema is not None:
             refuse("`schema` cannot be given for a native function, which has its own")
         return function.result_schema
-    declared = function.schema if schema is None else schema
+    declared = facts.schema if schema is None else schema
     if declared is not None:
         return to_schema(declared)
-    annotated = schema_of(_called(function), function.name, batched=function.batch is not None)
+    annotated = schema_of(_called(function, facts), function.name, batched=facts.batch is not None)
     if annotated is None:
         refuse(
             f"`{function.name}` has no schema; use @async_function('name type, ...'), set its"
@@ -119,22 +122,22 @@ def declared_schema(function: AsyncFunction | NativeFunction, schema: object) ->
     return to_schema(annotated)
 
 
-def may_return_several(function: AsyncFunction | NativeFunction, schema: object) -> bool:
+def may_return_several(
+    function: AsyncFunction | NativeFunction, facts: Facts, schema: object
+) -> bool:
     """Tells whether `function` says that it returns several rows for a row.
 
     A coroutine does with the annotation of a list, unless a schema says what it returns.
     """
     if isinstance(function, NativeFunction):
         return function.may_have_several_results
-    if schema is not None or function.schema is not None:
+    if schema is not None or facts.schema is not None:
         return False
-    return returns_list(_called(function), function.name, batched=function.batch is not None)
+    return returns_list(_called(function, facts), function.name, batched=facts.batch is not None)
 
 
-def _called(function: AsyncFunction) -> object:
-    if isinstance(function, DeclaredFunction):
-        return function.function
-    return function.what_is_called
+def _called(function: AsyncFunction, facts: Facts) -> object:
+    return function.what_is_called(batched=facts.batch is not None)
 
 
 def check_picklable(value: object, name: str) -> None:
@@ -157,14 +160,16 @@ def check_picklable(value: object, name: str) -> None:
         raise ConfigurationError(msg, ErrorKind.FUNCTION_NOT_PICKLABLE) from error
 
 
-def _check_methods(function: AsyncFunction) -> None:
+def _check_methods(function: AsyncFunction, facts: Facts) -> None:
+    if isinstance(function, DeclaredFunction):
+        return  # looked at when it was wrapped
     name = function.name
     if inspect.iscoroutinefunction(function.timeout):
         refuse(
             f"`{name}.timeout` must be a plain function, which returns at once",
             ErrorKind.FUNCTION_INVALID,
         )
-    batch = the_batch(function.batch, f"{name}.batch")
+    batch = facts.batch
     method = "async_invoke" if batch is None else "async_invoke_batch"
     bound = getattr(function, method)
     if getattr(bound, "__func__", None) is getattr(AsyncFunction, method):
@@ -175,13 +180,7 @@ def _check_methods(function: AsyncFunction) -> None:
             f"`{name}.{method}` is a generator; return a list instead of yielding",
             ErrorKind.FUNCTION_NOT_ASYNC,
         )
-    if function.threads is not None:
-        integer(function.threads, f"{name}.threads", 1)
-    if isinstance(function, DeclaredFunction):
-        return  # looked at when it was wrapped
     refuse_context_manager(function, name)
-    for bounded in ("setup_timeout", "blocked_loop_timeout"):
-        optional_duration(getattr(function, bounded), f"{name}.{bounded}")
     for called, argument in (
         (method, "row" if batch is None else "rows"),
         ("timeout", "row"),
@@ -190,7 +189,9 @@ def _check_methods(function: AsyncFunction) -> None:
         check_call(getattr(function, called), f"{name}.{called}", argument)
 
 
-def why_not_repeated(function: AsyncFunction | NativeFunction, options: WaitOptions) -> str | None:
+def why_not_repeated(
+    function: AsyncFunction | NativeFunction, facts: Facts, options: WaitOptions
+) -> str | None:
     """Returns why a call that may have been carried out is not made again, ``None`` if it is.
 
     With ``retry=`` a Python function that says nothing of itself is called again. Without, only
@@ -204,10 +205,10 @@ def why_not_repeated(function: AsyncFunction | NativeFunction, options: WaitOpti
         return None if is_read else why
     if isinstance(function, NativeFunction):
         way_out = function.idempotent_by
-        is_final = not function.idempotent
+        is_final = not facts.idempotent
     else:
         way_out = f"`{function.name}` says idempotent=False"
-        is_final = function.idempotent is False
+        is_final = facts.idempotent is False
     if not is_final:
         return None
     why = "it is not made again, because it may have been carried out"

@@ -21,7 +21,6 @@ import pyarrow as pa
 from sparkawait._call_info import CALL_TYPE
 from sparkawait._core import Native, ResultColumns
 from sparkawait._plan.arrow_types import nullable
-from sparkawait._plan.capacity import batch_of, threads_of
 from sparkawait._plan.checks import (
     require_column,
     require_key,
@@ -29,7 +28,7 @@ from sparkawait._plan.checks import (
     require_number_at,
     require_timestamp,
 )
-from sparkawait._plan.function_checks import why_not_repeated
+from sparkawait._plan.facts import UNKNOWN, Facts
 from sparkawait._policies import Adaptive
 from sparkawait._worker.results import ResultBuilder
 from sparkawait.batch import Batch
@@ -109,6 +108,8 @@ class Plan:
         capacity: Rows admitted and not yet emitted; with `capacity_bytes` not yet completed.
         capacity_bytes: Bytes of completed rows.
         max_concurrency: Calls in flight, no more than a native function can have.
+        facts: What the function said of itself on the driver; of its schema, see above.
+        not_repeated: Why a call that may have been carried out is not made again, if it is not.
         key: Columns that make up the key, for the key-ordered mode.
         hidden: Columns, the last of the input, that no row has: options were computed into them.
         route: Columns of a row's channel, if there are channels; none if the function finds it.
@@ -129,6 +130,8 @@ class Plan:
     options: WaitOptions
     capacity: int
     max_concurrency: int
+    facts: Facts = UNKNOWN
+    not_repeated: str | None = None
     capacity_bytes: int | None = None
     key: tuple[str, ...] | None = None
     hidden: tuple[str, ...] = ()
@@ -154,8 +157,7 @@ class Plan:
         """Returns the plan as it runs: what was checked, with what only a session knows.
 
         Args:
-            told: Returns fields for the plan of one function: its columns in the session's types,
-                and what limits have to know of the cluster.
+            told: Returns what the session says of the fields of a plan of one function.
             case_sensitive: Whether columns whose names differ in case only are two.
         """
         if not self.branches:
@@ -174,13 +176,12 @@ class Plan:
     @property
     def batch(self) -> Batch | None:
         """How rows are collected, for a batched function."""
-        return batch_of(self.function)
+        return self.facts.batch
 
     @property
     def threads(self) -> int | None:
         """How many threads call a plain function at most; ``None`` for any other."""
-        threads = threads_of(self.function)
-        return None if threads is None else min(threads, self.max_concurrency)
+        return self.facts.threads and min(self.facts.threads, self.max_concurrency)
 
     @property
     def rows_called(self) -> int:
@@ -194,9 +195,11 @@ class Plan:
     @property
     def has_timeout_handler(self) -> bool:
         """Whether a row that timed out gets results from Python."""
-        kind = type(self.function)
-        is_own = issubclass(kind, AsyncFunction) and kind.timeout is not AsyncFunction.timeout
-        return is_own or self.options.on_timeout is not None
+        return self.facts.has_fallback or self.options.on_timeout is not None
+
+    def what_is_called(self) -> Callable[[Any], Any]:
+        """Returns what of a Python function is called for a row, or for many."""
+        return cast("AsyncFunction", self.function).what_is_called(batched=self.batch is not None)
 
     @cached_property
     def result_schema(self) -> pa.Schema:
@@ -354,7 +357,7 @@ class Plan:
             # Rows that wait for a batch are in flight; the runner bounds the calls.
             "max_concurrency": self.rows_called,
             "announces_starts": self.batch is not None,  # its rows wait in line for their call
-            "not_repeated": None if self.branches else why_not_repeated(self.function, options),
+            "not_repeated": self.not_repeated,
             "key": None if self.key is None else list(self.key),
             "has_timeout_handler": self.has_timeout_handler,
             **output._asdict(),

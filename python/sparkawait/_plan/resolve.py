@@ -18,14 +18,16 @@ from typing import Any, NoReturn, cast
 import pyarrow as pa
 
 from sparkawait._plan.callables import check_plain
-from sparkawait._plan.capacity import asked_calls, batch_of, bounds, threads_of
+from sparkawait._plan.capacity import asked_calls, bounds
 from sparkawait._plan.chain import check_no_rules, side_by_side
 from sparkawait._plan.checks import refuse, shown, warn_once
+from sparkawait._plan.facts import Facts
 from sparkawait._plan.function_checks import (
     check_picklable,
     declared_schema,
     identity_of,
     to_function,
+    why_not_repeated,
 )
 from sparkawait._plan.option import refuse_unknown
 from sparkawait._plan.plan import Plan
@@ -107,18 +109,20 @@ def resolve_unpickled(
         if input_schema is not None:
             plan.check_input(input_schema)
         return plan
-    checked_function = to_function(function)
-    _check_together(checked, checked_function)
+    checked_function, facts = to_function(function)
+    _check_together(checked, checked_function, facts)
     _check_named(checked)
-    max_concurrency, capacity, capacity_bytes = bounds(mode, checked, checked_function)
+    max_concurrency, capacity, capacity_bytes = bounds(mode, checked, facts)
     plan = Plan(
         mode=mode,
         function=checked_function,
-        declared_schema=declared_schema(checked_function, checked.schema),
+        declared_schema=declared_schema(checked_function, facts, checked.schema),
         options=checked,
         capacity=capacity,
         capacity_bytes=capacity_bytes,
-        max_concurrency=_calls(checked_function, max_concurrency, asked_calls(checked)),
+        max_concurrency=_calls(checked_function, facts, max_concurrency, asked_calls(checked)),
+        facts=replace(facts, schema=None),
+        not_repeated=why_not_repeated(checked_function, facts, checked),
         key=named_key,
         hidden=tuple(hidden),
         identity="" if checked.cache is None else identity_of(checked_function, travels=travels),
@@ -150,7 +154,9 @@ def all_given(options: object, given: Mapping[str, Any]) -> dict[str, Any]:
     return {**options.given, **given}
 
 
-def _check_together(options: WaitOptions, function: AsyncFunction | NativeFunction) -> None:
+def _check_together(
+    options: WaitOptions, function: AsyncFunction | NativeFunction, facts: Facts
+) -> None:
     """Checks what depends on several options, or on the function."""
     timeout, attempt_timeout = options.timeout, options.attempt_timeout
     if timeout is not None and attempt_timeout is not None and attempt_timeout > timeout:
@@ -162,14 +168,14 @@ def _check_together(options: WaitOptions, function: AsyncFunction | NativeFuncti
     is_native = isinstance(function, NativeFunction)
     if options.retry is not None and not options.retry.only_refused:
         _check_retry(options.retry, timeout, is_native=is_native)
-    batch = batch_of(function)
+    batch = facts.batch
     if batch is not None and batch.arrow and options.retry is not None and options.retry.if_result:
         refuse(
             "`if_result` looks at rows, which a function of record batches does not return; raise"
             " an exception in it for `if_exception`",
             ErrorKind.RETRY_INVALID,
         )
-    if options.hedge is not None and not function.idempotent:
+    if options.hedge is not None and not facts.idempotent:
         _refuse_hedge(function)
     if options.cache is not None and not options.cache.key:
         _check_cache(function)
@@ -229,7 +235,10 @@ def _route(
 
 
 def _calls(
-    function: AsyncFunction | NativeFunction, max_concurrency: int, asked: int | None
+    function: AsyncFunction | NativeFunction,
+    facts: Facts,
+    max_concurrency: int,
+    asked: int | None,
 ) -> int:
     """Returns the calls there may be: what a function cannot have on its way is not started.
 
@@ -237,7 +246,7 @@ def _calls(
     """
     if not isinstance(function, NativeFunction):
         # How many tasks there are is known elsewhere, see `tell_of_threads`.
-        return min(threads_of(function) or max_concurrency, max_concurrency)
+        return min(facts.threads or max_concurrency, max_concurrency)
     most = function.concurrency
     if most is None:
         return max_concurrency

@@ -11,12 +11,10 @@ import logging
 from concurrent import futures
 from concurrent.futures import Future
 from time import monotonic
-from typing import cast
 
 from sparkawait._core import DetachedTask, Task
 from sparkawait._plan.chain import Chain
 from sparkawait._plan.plan import Plan
-from sparkawait._quantities import optional_duration
 from sparkawait._worker.arrow_batching import ArrowRunner
 from sparkawait._worker.batching import BatchRunner
 from sparkawait._worker.blocking_calls import RETURN_SECONDS, BlockingCalls
@@ -26,7 +24,7 @@ from sparkawait._worker.runner import CANCEL_SECONDS, Parts, PhaseExpiredError, 
 from sparkawait._worker.shared_clients import Borrower
 from sparkawait._worker.watchdog import BLOCKED_SECONDS, WAY_OUT, Watch
 from sparkawait.exceptions import AsyncFunctionError, ErrorKind, spokesman
-from sparkawait.functions import AsyncFunction, FunctionContext
+from sparkawait.functions import FunctionContext
 from sparkawait.native_function import NativeFunction
 
 _logger = logging.getLogger("sparkawait")
@@ -124,7 +122,8 @@ class LifeCycle:
         self._runner: Runner | None = None
         self._thread = event_loop_thread()
         self._borrower = Borrower(self._thread.clients, self._thread.is_current)
-        self._setup_timeout, blocked = _bounds(plan)
+        self._setup_timeout = plan.facts.setup_timeout
+        blocked = plan.facts.blocked_loop_timeout
         self._watch = Watch(frozenset(), blocked, task.put_failure)
 
     def open(self) -> None:
@@ -218,7 +217,7 @@ class LifeCycle:
         if plan.threads is None:
             return None
         return BlockingCalls(
-            cast("AsyncFunction", plan.function).what_is_called,
+            plan.what_is_called(),
             plan.function_name,
             plan.threads,
             loop=thread.loop,
@@ -267,12 +266,3 @@ class LifeCycle:
         if blocking is not None:
             msg += f"; the event loop is blocked by {blocking}: {WAY_OUT}"
         return AsyncFunctionError(msg, ErrorKind.SETUP_TIMED_OUT)
-
-
-def _bounds(plan: Plan) -> tuple[float | None, float | None]:
-    """Returns how long `open` and `close` may take, and how long code may block the loop."""
-    function = plan.function
-    if isinstance(function, NativeFunction):
-        return None, None
-    blocked = optional_duration(function.blocked_loop_timeout, "blocked_loop_timeout")
-    return optional_duration(function.setup_timeout, "setup_timeout"), blocked

@@ -113,7 +113,7 @@ class Runner(ABC):
         plan, context = parts.plan, parts.context
         self._function = cast("AsyncFunction", plan.function)
         self._blocking = parts.blocking
-        self.invoke = parts.blocking or self._function.what_is_called
+        self.invoke = parts.blocking or plan.what_is_called()
         self.function_name = plan.function_name
         self._on_timeout = _timeout_handler(plan)
         self.port = parts.port

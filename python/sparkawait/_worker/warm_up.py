@@ -48,4 +48,4 @@ def _name_of(plan: Plan) -> Hashable:
         return identity_of(function, travels=True)
     if isinstance(function, DeclaredFunction):
         return place_of(function.function)
-    return place_of(type(function)), place_of(function.what_is_called)
+    return place_of(type(function)), place_of(plan.what_is_called())

@@ -419,6 +419,8 @@ class ValuesFunction(AsyncFunction):
         self.function = function
         self.column = column
         self.keywords: tuple[str, ...] = ()
+        # Known on the driver; a worker has another copy of the function.
+        self._is_async = is_async(function)
 
     @property
     def name(self) -> str:
@@ -435,10 +437,9 @@ class ValuesFunction(AsyncFunction):
         """Calls the function with the cells of `row`."""
         return self._result(await self._call(self.function, row))
 
-    @property
-    def what_is_called(self) -> Callable[[Row], Any]:
-        """What is called for a row."""
-        return self.async_invoke if is_async(self.function) else self._invoke_blocking
+    def what_is_called(self, *, batched: bool) -> Callable[[Row], Any]:  # noqa: ARG002 - values of a row
+        """Returns what is called for a row."""
+        return self.async_invoke if self._is_async else self._invoke_blocking
 
     def _invoke_blocking(self, row: Row) -> Any:
         return self._result(self._call(self.function, row))

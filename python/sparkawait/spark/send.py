@@ -28,9 +28,9 @@ from pyspark.sql import Observation, Row
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from pyspark.sql.types import LongType, StructField, StructType
 
-from sparkawait._plan.capacity import batch_of
 from sparkawait._plan.chain import Chain
 from sparkawait._plan.checks import refuse, shown, text
+from sparkawait._plan.facts import facts_of
 from sparkawait._plan.function_checks import to_function
 from sparkawait._plan.plan import Plan
 from sparkawait._plan.resolve import all_given
@@ -167,7 +167,8 @@ def _checked(
             f"`on_error` of `send` must keep what failed, got {shown(kept)}; leave it out, or give"
             " 'fail', a sparkawait.Capture or a FailAfter that captures"
         )
-    return to_function(bare), given
+    called, _ = to_function(bare)
+    return called, given
 
 
 def _sent(
@@ -178,7 +179,7 @@ def _sent(
     most: int | None,
 ) -> DataFrame:
     """Returns the rows that failed, `most` of each task, and counts of each task."""
-    batch = batch_of(function)
+    batch = facts_of(function).batch
     ignores = isinstance(function, AsyncFunction) and not (batch is not None and batch.arrow)
     if ignores:
         given = {**given, "schema": f"{_NOTHING} boolean"}

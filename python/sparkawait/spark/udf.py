@@ -19,14 +19,14 @@ from pyspark.sql.types import ArrayType, DataType, StructType
 from sparkawait._emission import OUTPUT_BATCHES, OutputBatches
 from sparkawait._plan import resolve as plans
 from sparkawait._plan.callables import check_function, describe
-from sparkawait._plan.capacity import batch_of
 from sparkawait._plan.checks import refuse, shown
+from sparkawait._plan.facts import facts_of, is_declared
 from sparkawait._plan.option import documented, refuse_unknown
 from sparkawait._plan.plan import Plan
 from sparkawait._plan.return_types import names_columns, schema_of
 from sparkawait.capture import kept_of
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.functions import AsyncFunction, AsyncFunctionLike
+from sparkawait.functions import AsyncFunction, AsyncFunctionLike, declared
 from sparkawait.metrics import Metrics, accumulator_of
 from sparkawait.native_function import NativeFunction
 from sparkawait.spark.columns import (
@@ -163,6 +163,7 @@ def _column_function(
         )
     hidden, names = HiddenArguments(), argument_names(columns)
     options = hidden.options(given)
+    function = _of_rows(function)
     called: Any = function
     is_bare = not isinstance(function, (AsyncFunction, NativeFunction))
     if is_bare:
@@ -198,8 +199,14 @@ def _column_function(
     )
 
 
+def _of_rows(function: object) -> object:
+    """Returns a partial of a declared function as declared: it takes rows, too."""
+    is_wrapped = is_declared(function) and not isinstance(function, AsyncFunction)
+    return declared(function) if is_wrapped else function
+
+
 def _check_rows(function: AsyncFunction | NativeFunction) -> None:
-    batch = batch_of(function)
+    batch = facts_of(function).batch
     if isinstance(function, AsyncFunction) and batch is not None and batch.arrow:
         refuse(
             f"`{function.name}` takes record batches, which a column function does not have; use a"

@@ -140,19 +140,21 @@ def __getattr__(name: str) -> Any:
     if name == "testing":
         return importlib.import_module("sparkawait.testing")
     if name in __all__:  # all others are here
-        spark = _import_spark()
+        spark = _import_spark(name)
         return spark if name == "spark" else getattr(spark, name)
     msg = f"module `sparkawait` has no attribute `{name}`"
     raise AttributeError(msg)
 
 
-def _import_spark() -> Any:
+def _import_spark(name: str) -> Any:
     try:
         return importlib.import_module("sparkawait.spark")
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "pyspark":
             raise
-        msg = f"the functions for DataFrames need PySpark; {how_to_install('spark')}"
+        msg = f"the functions for DataFrames of Spark need PySpark; {how_to_install('spark')}"
+        if name in arrow.__all__:
+            msg += f". For polars, pandas, DuckDB and Arrow there is `sparkawait.arrow.{name}`"
         raise ModuleNotFoundError(msg, name="pyspark") from error
 
 

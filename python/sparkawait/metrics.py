@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sparkawait._plan.checks import refuse
-from sparkawait._worker.metrics import SumsOfTasks, TaskMetrics, merge
+from sparkawait._worker.metrics import SumsOfTasks, TaskMetrics, complete, merge
 from sparkawait.exceptions import ErrorKind
 
 if TYPE_CHECKING:
@@ -75,13 +75,14 @@ class Metrics:
     def snapshot(self) -> TaskMetrics:
         """Returns the sums over all tasks that have not failed, and their number as ``tasks``.
 
-        Under ``failed_tasks`` there are those of tasks that have failed.
+        Under ``failed_tasks`` there are those of tasks that have failed. What every task counts is
+        there before the first one has ended, as 0.
         """
         sums, failed = self._of_process.read()
         if self._of_spark is not None:
             of_spark, failed_there = self._of_spark.read()
             sums, failed = merge(sums, of_spark), merge(failed, failed_there)
-        return {"tasks": 0, **sums, "failed_tasks": {"tasks": 0, **failed}}
+        return {**complete(sums), "failed_tasks": complete(failed)}
 
 
 def sums_of(metrics: object) -> SumsOfTasks | None:

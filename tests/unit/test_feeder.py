@@ -93,9 +93,9 @@ def test_what_holds_no_batches_is_refused_at_once(source):
     assert info.value.kind is ErrorKind.INPUT_INVALID
 
 
-@pytest.mark.parametrize("item", [{"x": [1]}, "x", pa.table({"x": [1]})], ids=str)
-def test_an_item_that_is_no_batch_is_refused(item):
-    with pytest.raises(ConfigurationError, match="must hold Arrow record batches"):
+@pytest.mark.parametrize("item", [7, "x", None, [], [7], BATCH.column(0)], ids=repr)
+def test_an_item_that_has_no_rows_is_refused(item):
+    with pytest.raises(ConfigurationError, match="the input must hold record batches, or what has"):
         Feeder(Source.of([item])).pull_first()
 
 

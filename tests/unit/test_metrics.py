@@ -13,13 +13,14 @@ import pytest
 
 import sparkawait as sa
 from sparkawait._worker import metrics as task_metrics
-from sparkawait._worker.metrics import SumsOfTasks
+from sparkawait._worker.metrics import COUNTERS, GAUGES, SumsOfTasks
 from sparkawait.arrow import task
 from tests.meta.repository import ROOT
 from tests.support.scripted_server import ScriptedServer
 from tests.support.waiting import wait_until
 
-NOTHING = {"tasks": 0, "failed_tasks": {"tasks": 0}}
+NO_TASKS = {"tasks": 0, **dict.fromkeys(COUNTERS, 0), "call_latency": []}
+NOTHING = {**NO_TASKS, "failed_tasks": NO_TASKS}
 SMALL = sa.OutputBatches(max_rows=7, buffer_timeout=None)
 
 
@@ -59,6 +60,21 @@ def read_asynchronously(out: sa.arrow.Batches) -> pa.Table:
 READERS = [read, read_asynchronously]
 
 
+def test_what_every_task_counts_is_there_before_the_first_one_has_ended():
+    metrics, before = sa.Metrics(), sa.Metrics().snapshot()
+    read(sa.arrow.ordered_wait(numbers(), square, metrics=metrics))
+    counts = metrics.snapshot()
+
+    assert before == NOTHING
+    assert list(counts) == list(before)
+    out = sa.arrow.ordered_wait(numbers(), square)
+    read(out)
+    assert {*out.metrics} == {*COUNTERS, *GAUGES, "call_latency"} - {
+        "in_flight_limit",
+        "active_channels",
+    }
+
+
 # -- beside a service that counts
 
 ROWS, KEYS = 211, 37
@@ -96,7 +112,7 @@ def looked_up(wait, reader, **given):
     counts = metrics.snapshot()
     assert counts["tasks"] == 2
     assert counts["admitted"] == counts["emitted"] == 2 * ROWS
-    assert (counts["failed"], counts["failed_tasks"]) == (0, {"tasks": 0})
+    assert (counts["failed"], counts["failed_tasks"]) == (0, NO_TASKS)
     return counts, service.targets
 
 
@@ -214,7 +230,7 @@ def test_an_output_that_is_left_half_read_counts_what_was_called(leave):
     counts = metrics.snapshot()
     assert rows == 7
     assert counts["attempts"] >= len(called) >= counts["emitted"] >= rows
-    assert counts["failed_tasks"] == {"tasks": 0}
+    assert counts["failed_tasks"] == NO_TASKS
 
 
 @pytest.fixture

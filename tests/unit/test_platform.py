@@ -4,6 +4,9 @@
 import subprocess
 import sys
 
+import pyarrow as pa
+import pytest
+
 
 def output_of(program):
     result = subprocess.run(
@@ -24,10 +27,20 @@ def test_without_pyspark_the_functions_for_data_frames_name_the_extra():
     )
 
     assert output_of(program) == (
-        "ModuleNotFoundError: the functions for DataFrames need PySpark;"
+        "ModuleNotFoundError: the functions for DataFrames of Spark need PySpark;"
         " run `pip install 'sparkawait[spark]'` where the wheel of sparkawait is installed"
-        " (`make wheel` in the source builds it)"
+        " (`make wheel` in the source builds it). For polars, pandas, DuckDB and Arrow there is"
+        " `sparkawait.arrow.ordered_wait`"
     )
+
+
+def test_a_frame_of_another_library_is_sent_to_the_functions_for_it():
+    pytest.importorskip("pyspark")
+    import sparkawait
+
+    message = "got `pyarrow.lib.Table`; for that there is `sparkawait.arrow.unordered_wait`"
+    with pytest.raises(sparkawait.ConfigurationError, match=message):
+        sparkawait.unordered_wait(pa.table({"id": [7]}), len, schema="n int")
 
 
 def test_the_version_is_that_of_the_extension_module():

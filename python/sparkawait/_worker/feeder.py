@@ -11,7 +11,7 @@ How far ahead is bounded by the operator, whose `put` waits.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, cast
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ import pyarrow as pa
 from sparkawait._core import Task
 from sparkawait._plan.arrow_types import with_leaves
 from sparkawait._worker import address_space
+from sparkawait._worker.inputs import RecordBatches
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
 # -- columns as Spark sends them that the operator does not take so: they are mended on their way.
@@ -165,7 +166,7 @@ class Feeder:
 
     def __init__(self, batches: Iterator[Any]) -> None:
         """Pulls nothing yet."""
-        self._batches = batches
+        self._batches = batches if isinstance(batches, RecordBatches) else RecordBatches(batches)
         self._first: pa.RecordBatch | None = None
         self._thread: threading.Thread | None = None
         self._in_iterator = False
@@ -174,10 +175,8 @@ class Feeder:
 
     def pull_first(self) -> pa.RecordBatch | None:
         """Returns the first batch, which tells the schema, or ``None`` for an empty input."""
-        for item in self._batches:
-            self._first = _to_record_batch(item)
-            return self._first
-        return None
+        self._first = next(self._batches, None)
+        return self._first
 
     def start(self, task: Task) -> None:
         """Starts the thread that feeds `task`, the first batch included."""
@@ -203,7 +202,7 @@ class Feeder:
                 if item is None:
                     task.put_end()
                     return
-                batch = _to_record_batch(item)
+                batch = item
                 _check_schema(batch.schema, schema)
         except BaseException as error:  # noqa: BLE001 - raised again by the task
             self._in_iterator = False
@@ -221,15 +220,6 @@ class Feeder:
             return task.put(came)
         except pa.ArrowException as error:
             raise _not_as_declared(came) from error
-
-
-def _to_record_batch(item: object) -> pa.RecordBatch:
-    if isinstance(item, pa.RecordBatch):
-        return item
-    if hasattr(item, "__arrow_c_array__"):
-        return cast("Callable[[object], pa.RecordBatch]", pa.record_batch)(item)
-    msg = f"the input must hold Arrow record batches, got `{type(item).__name__}`"
-    raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
 
 
 def _not_as_declared(batch: pa.RecordBatch) -> ConfigurationError:

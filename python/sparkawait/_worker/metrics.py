@@ -11,11 +11,13 @@ from typing import Any
 from sparkawait._plan.chain import Chain
 
 __all__ = [
+    "COUNTERS",
     "GAUGES",
     "SumsOfTasks",
     "TaskMetrics",
     "by_call",
     "by_operator",
+    "complete",
     "merge",
     "metrics_of_call",
     "metrics_of_chain",
@@ -25,6 +27,20 @@ __all__ = [
 TaskMetrics = dict[str, Any]
 """Counters by name, and ``call_latency`` as pairs of a bucket's upper bound in seconds and a
 count: how long attempts took that were not cancelled, those of native functions included."""
+
+COUNTERS = (
+    "admitted",
+    "emitted",
+    "dropped",
+    "failed",
+    "attempts",
+    "retries",
+    "hedged",
+    "hedges_won",
+    "timeouts",
+    "cancelled",
+)
+"""What every task counts, whatever its options are."""
 
 GAUGES = ("in_flight", "in_flight_limit", "queue_size", "oldest_age", "active_channels")
 """Describe one moment of one task, and mean nothing when added."""
@@ -88,6 +104,11 @@ def merge(left: Mapping[str, Any], right: Mapping[str, Any]) -> TaskMetrics:
         else:
             merged[name] = merged.get(name, 0) + value
     return merged
+
+
+def complete(metrics: Mapping[str, Any]) -> TaskMetrics:
+    """Returns sums with 0 for what no task has counted yet."""
+    return {"tasks": 0, **dict.fromkeys(COUNTERS, 0), _LATENCY: [], **metrics}
 
 
 def _merge_operators(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
 from collections.abc import AsyncIterable, AsyncIterator, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any, cast
@@ -18,6 +19,8 @@ from typing import Any, cast
 import pyarrow as pa
 
 from sparkawait._plan.chain import Chain
+from sparkawait._plan.checks import warn_once
+from sparkawait._worker.inputs import KNOWN, RecordBatches, opened
 from sparkawait._worker.metrics import SumsOfTasks, TaskMetrics, by_call
 from sparkawait.arrow.task import run
 from sparkawait.exceptions import ConfigurationError, ErrorKind
@@ -30,55 +33,33 @@ __all__ = ["Batches", "Source"]
 # Read by one thread at a time: by the caller's until the task runs, and then by its feeder.
 
 
-class Source(Iterator[Any]):
-    """Batches of one schema.
+class Source(RecordBatches):
+    """What a wait function got as input."""
 
-    Args:
-        batches: The batches.
-        schema: Their schema, if it is known before there are any.
-    """
-
-    def __init__(self, batches: Iterator[Any], schema: pa.Schema | None = None) -> None:
+    def __init__(self, elements: Iterator[Any], schema: pa.Schema | None = None) -> None:
         """Reads nothing yet."""
-        self._batches = batches
-        self._schema = schema
-        self._seen: list[Any] = []
+        super().__init__(elements, schema)
+        self._seen: list[pa.RecordBatch] = []
 
     @staticmethod
     def of(batches: object) -> Source:
         """Makes one of what the user gave as input.
 
         Raises:
-            ConfigurationError: If it is not an Arrow stream and cannot be iterated over.
+            ConfigurationError: If it has no rows that are known, and cannot be iterated over.
         """
-        if isinstance(batches, pa.RecordBatch):
-            return Source(iter([batches]), batches.schema)
-        # Those of PyArrow itself as they are: on the way through the C interface the lengths of
-        # buffers are lost, and those tell of offsets that are missing.
-        if isinstance(batches, pa.RecordBatchReader):
-            return Source(iter(batches), batches.schema)
-        if isinstance(batches, pa.Table):
-            return Source(iter(batches.to_batches()), batches.schema)
-        if hasattr(batches, "__arrow_c_stream__"):
-            reader = _reader(batches)
-            return Source(iter(reader), reader.schema)
+        if (found := opened(batches)) is not None:
+            return Source(*found)
         if isinstance(batches, AsyncIterable):
             return Source(_AsyncBatches(cast("AsyncIterable[Any]", batches)))
         if isinstance(batches, Iterable):
             return Source(iter(cast("Iterable[Any]", batches)))
-        msg = (
-            "`batches` must be an iterable of record batches or an Arrow stream,"
-            f" got `{type(batches).__name__}`"
-        )
+        msg = f"`batches` must hold {KNOWN}, got `{type(batches).__name__}`"
         raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
 
-    def __next__(self) -> Any:
-        if self._seen:
-            return self._seen.pop()
-        batch = next(self._batches)
-        if self._schema is None:
-            self._schema = getattr(batch, "schema", None)
-        return batch
+    def __next__(self) -> pa.RecordBatch:
+        """Returns the next batch."""
+        return self._seen.pop() if self._seen else super().__next__()
 
     def schema(self) -> pa.Schema | None:
         """Returns the schema, of the first batch if nothing says it before; `None` without one."""
@@ -90,13 +71,13 @@ class Source(Iterator[Any]):
 
     def read_on(self, loop: asyncio.AbstractEventLoop) -> None:
         """Has asynchronous input read on the loop that it belongs to."""
-        if isinstance(self._batches, _AsyncBatches):
-            self._batches.loop = loop
+        if isinstance(self._elements, _AsyncBatches):
+            self._elements.loop = loop
 
     def close(self) -> None:
         """Gives up what is being waited for."""
-        if isinstance(self._batches, _AsyncBatches):
-            self._batches.close()
+        if isinstance(self._elements, _AsyncBatches):
+            self._elements.close()
 
 
 class _AsyncBatches(Iterator[Any]):
@@ -136,12 +117,6 @@ async def _next_of(batches: AsyncIterator[Any]) -> tuple[Any] | None:
     return None
 
 
-def _reader(stream: Any) -> pa.RecordBatchReader:
-    if not hasattr(pa.RecordBatchReader, "from_stream"):  # PyArrow 14
-        return pa.RecordBatchReader._import_from_c_capsule(stream.__arrow_c_stream__())  # noqa: SLF001
-    return pa.RecordBatchReader.from_stream(stream)
-
-
 _LOOK_SECONDS = 0.1
 """How long an asynchronous iteration that was cancelled goes on waiting for a batch at most."""
 
@@ -174,6 +149,7 @@ class Batches(Iterator[pa.RecordBatch]):
         self._source = source
         self._sums = tuple(sums)
         self._is_over = False
+        self._is_watched = False
         self._output = self._run(None)
 
     def _run(self, heartbeat: float | None) -> Generator[pa.RecordBatch, None, None]:
@@ -198,6 +174,9 @@ class Batches(Iterator[pa.RecordBatch]):
 
     def __next__(self) -> pa.RecordBatch:
         """Returns the next batch, which has rows."""
+        if not self._is_watched:
+            self._is_watched = True
+            _tell_of_a_loop(self._chain)
         try:
             return next(self._output)
         except BaseException:
@@ -207,14 +186,16 @@ class Batches(Iterator[pa.RecordBatch]):
     def __aiter__(self) -> AsyncIterator[pa.RecordBatch]:
         """Reads the batches in a thread of its own, so that the caller's event loop goes on.
 
+        Nothing is read, and it may be read in another way, before the first batch is asked for.
+
         Raises:
-            ConfigurationError: If batches were read before.
+            ConfigurationError: From the iterator, if batches were read before.
         """
-        self._check_unbegun("be iterated over asynchronously")
-        self._is_over = True
         return self._each()
 
     async def _each(self) -> AsyncIterator[pa.RecordBatch]:
+        self._check_unbegun("be iterated over asynchronously")
+        self._is_over = True
         # A wait for a batch cannot be cancelled, so it ends by itself now and then.
         output = self._run(_LOOK_SECONDS)
         loop = asyncio.get_running_loop()
@@ -351,6 +332,25 @@ def _counted(
         own = by_call(chain, totals) if adding else []
         for at, it, call in adding:
             it.end(call, own[at], has_failed=has_failed)
+
+
+def _tell_of_a_loop(chain: Chain) -> None:
+    """Warns of a read that an event loop waits for; Jupyter's own has nothing else to do."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    kernel: Any = getattr(sys.modules.get("ipykernel.kernelapp"), "IPKernelApp", None)
+    if kernel is not None and kernel.initialized():
+        shell = kernel.instance().kernel
+        if getattr(getattr(shell, "io_loop", None), "asyncio_loop", None) is loop:
+            return
+    warn_once(
+        "the output of `%s` is read by a coroutine, and nothing else runs on its event loop"
+        " meanwhile; write `async for batch in out`, or read it in a thread:"
+        " `await asyncio.to_thread(out.to_table)`",
+        chain.name,
+    )
 
 
 def _taken_over() -> Generator[pa.RecordBatch, None, None]:

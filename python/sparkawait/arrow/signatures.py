@@ -6,16 +6,14 @@ The functions themselves are in `sparkawait.arrow.wait`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
-
-import pyarrow as pa
 
 from sparkawait._emission import CarryOver, OutputBatches, WatermarkStrategy
 from sparkawait._policies import Adaptive, CircuitBreaker, Hedge
 from sparkawait._quantities import ColumnsLike, Duration, Size
 from sparkawait.arrow.batches import Batches
-from sparkawait.arrow.wait import ArrowStream
+from sparkawait.arrow.wait import ArrowInput
 from sparkawait.cache import Cache
 from sparkawait.capture import OnError
 from sparkawait.channels import Channels
@@ -30,7 +28,7 @@ __all__ = ["key_ordered_wait", "ordered_wait", "unordered_wait"]
 
 
 def ordered_wait(
-    batches: Iterable[pa.RecordBatch] | AsyncIterable[pa.RecordBatch] | ArrowStream,
+    batches: ArrowInput,
     function: AsyncFunctionsLike,
     *,
     chain: bool = False,
@@ -61,9 +59,10 @@ def ordered_wait(
     """Calls `function` for every row; the output has the order of the input.
 
     Args:
-        batches: Record batches of one schema, pulled lazily and ahead of need. Or any object with
-            ``__arrow_c_stream__``, such as a PyArrow table or a polars DataFrame. Or an
-            asynchronous iterator of batches, for an ``async for`` over the output.
+        batches: What has ``__arrow_c_stream__``, such as a PyArrow table or a polars DataFrame; a
+            list of dicts, one for each row; or a dict with a list for each column. Or an iterable
+            of these and of record batches, all of one schema, which is pulled lazily and ahead of
+            need. An asynchronous one is for an ``async for`` over the output.
         function: An ``async def``, or a plain function, which is called in threads
             (`sparkawait.blocking`), decorated with `sparkawait.async_function` or with ``schema=``
             given here; an `AsyncFunction` or a native function; or a list of several, which are
@@ -157,7 +156,7 @@ def ordered_wait(
 
 
 def unordered_wait(
-    batches: Iterable[pa.RecordBatch] | AsyncIterable[pa.RecordBatch] | ArrowStream,
+    batches: ArrowInput,
     function: AsyncFunctionsLike,
     *,
     chain: bool = False,
@@ -268,7 +267,7 @@ def unordered_wait(
 
 
 def key_ordered_wait(
-    batches: Iterable[pa.RecordBatch] | AsyncIterable[pa.RecordBatch] | ArrowStream,
+    batches: ArrowInput,
     function: AsyncFunctionsLike,
     *,
     key: str | Sequence[str],

@@ -51,7 +51,7 @@ def run(
 
     Args:
         plan: The checked call, or the calls of a chain.
-        batches: Record batches of one schema; objects with ``__arrow_c_array__`` are converted.
+        batches: Record batches of one schema, or what else the wait functions take in an iterable.
             None at all gives no output, and no function is opened.
         partition: Number of the partition, for messages and `FunctionContext`.
         heartbeat: Seconds without output after which a batch without rows is yielded, for a

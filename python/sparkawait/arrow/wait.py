@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -23,7 +23,7 @@ from sparkawait.wait_options import OPTIONS, WaitArguments, WaitOptions
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["ArrowStream", "key_ordered_wait", "ordered_wait", "unordered_wait"]
+__all__ = ["ArrowInput", "ArrowStream", "key_ordered_wait", "ordered_wait", "unordered_wait"]
 
 
 class ArrowStream(Protocol):
@@ -34,9 +34,15 @@ class ArrowStream(Protocol):
         ...
 
 
+Rows: TypeAlias = ArrowStream | pa.RecordBatch | Sequence[Mapping[str, Any]] | Mapping[str, Any]
+"""Things that have rows of named columns."""
+ArrowInput: TypeAlias = Rows | Iterable[Rows] | AsyncIterable[Rows]
+"""What the wait functions over Arrow take."""
+
+
 @documented(OPTIONS, WaitArguments)
 def ordered_wait(
-    batches: Iterable[pa.RecordBatch] | AsyncIterable[pa.RecordBatch] | ArrowStream,
+    batches: ArrowInput,
     function: AsyncFunctionsLike,
     *,
     chain: bool = False,
@@ -47,9 +53,10 @@ def ordered_wait(
     """Calls `function` for every row; the output has the order of the input.
 
     Args:
-        batches: Record batches of one schema, pulled lazily and ahead of need. Or any object with
-            ``__arrow_c_stream__``, such as a PyArrow table or a polars DataFrame. Or an
-            asynchronous iterator of batches, for an ``async for`` over the output.
+        batches: What has ``__arrow_c_stream__``, such as a PyArrow table or a polars DataFrame; a
+            list of dicts, one for each row; or a dict with a list for each column. Or an iterable
+            of these and of record batches, all of one schema, which is pulled lazily and ahead of
+            need. An asynchronous one is for an ``async for`` over the output.
         function: An ``async def``, or a plain function, which is called in threads
             (`sparkawait.blocking`), decorated with `sparkawait.async_function` or with ``schema=``
             given here; an `AsyncFunction` or a native function; or a list of several, which are
@@ -78,7 +85,7 @@ def ordered_wait(
 
 @documented(OPTIONS, WaitArguments)
 def unordered_wait(
-    batches: Iterable[pa.RecordBatch] | AsyncIterable[pa.RecordBatch] | ArrowStream,
+    batches: ArrowInput,
     function: AsyncFunctionsLike,
     *,
     chain: bool = False,
@@ -104,7 +111,7 @@ def unordered_wait(
 
 @documented(OPTIONS, WaitArguments)
 def key_ordered_wait(
-    batches: Iterable[pa.RecordBatch] | AsyncIterable[pa.RecordBatch] | ArrowStream,
+    batches: ArrowInput,
     function: AsyncFunctionsLike,
     *,
     key: str | Sequence[str],

@@ -150,11 +150,13 @@ def _wait(
 ) -> DataFrame:
     if not hasattr(df, "mapInArrow"):
         given_type = type(df)
-        refuse(
+        msg = (
             "`df`, which comes before the function, must be a DataFrame of Spark, got"
-            f" `{given_type.__module__}.{given_type.__qualname__}`",
-            ErrorKind.INPUT_INVALID,
+            f" `{given_type.__module__}.{given_type.__qualname__}`"
         )
+        if hasattr(df, "__arrow_c_stream__"):
+            msg += f"; for that there is `sparkawait.arrow.{mode}_wait`"
+        refuse(msg, ErrorKind.INPUT_INVALID)
     require_packages()
     run_drivers_python(df.sparkSession)
     check_workers(df)

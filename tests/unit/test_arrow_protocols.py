@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The wait functions over Arrow take whatever has rows; whatever reads rows takes the output."""
+
+import asyncio
+import importlib
+import io
+import sys
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+
+import sparkawait as sa
+from sparkawait._plan.checks import warn_once
+from sparkawait.arrow import Batches
+
+ROWS = [{"id": i, "word": None if i % 3 else f"w{i}"} for i in range(13)]
+EXPECTED = [{**row, "square": row["id"] ** 2} for row in ROWS]
+PARTS = [ROWS[:5], ROWS[5:7], ROWS[7:]]
+
+
+@sa.async_function("square long")
+async def square(row):
+    await asyncio.sleep(0)
+    return {"square": row["id"] ** 2}
+
+
+def out() -> Batches:
+    return sa.arrow.ordered_wait(pa.Table.from_pylist(ROWS), square)
+
+
+def polars(name, *arguments):
+    return getattr(pytest.importorskip("polars"), name)(*arguments)
+
+
+# --- what reads the output
+
+
+def read_by_a_loop():
+    return [row for batch in out() for row in batch.to_pylist()]
+
+
+def read_by_rich():
+    console = pytest.importorskip("rich.console").Console(file=io.StringIO())
+    track = importlib.import_module("rich.progress").track
+    return [row for batch in track(out(), console=console) for row in batch.to_pylist()]
+
+
+def read_by_tqdm():
+    tqdm = pytest.importorskip("tqdm").tqdm
+    return [row for batch in tqdm(out(), file=io.StringIO()) for row in batch.to_pylist()]
+
+
+def read_by_tqdm_auto():
+    tqdm = pytest.importorskip("tqdm.auto").tqdm
+    return [row for batch in tqdm(out(), file=io.StringIO()) for row in batch.to_pylist()]
+
+
+def read_after_a_look_for_an_asynchronous_iterator():
+    """As `tqdm.auto` does in its constructor."""
+    output = out()
+    aiter(output)
+    return [row for batch in output for row in batch.to_pylist()]
+
+
+def read_by_async_for():
+    async def read():
+        return [row async for batch in out() for row in batch.to_pylist()]
+
+    return asyncio.run(read())
+
+
+def read_by_polars():
+    return polars("DataFrame", out()).to_dicts()
+
+
+def read_by_pandas():
+    pandas = pytest.importorskip("pandas")
+    if not hasattr(pandas.DataFrame, "from_arrow"):
+        pytest.skip("pandas reads no streams before version 3")
+    frame = pandas.DataFrame.from_arrow(out())
+    return pa.Table.from_pandas(frame).to_pylist()
+
+
+def read_by_duckdb():
+    duckdb = pytest.importorskip("duckdb")
+    output = out()  # noqa: F841 - named in the query
+    with duckdb.connect() as connection:
+        return pa.table(connection.sql("from output").to_arrow_table()).to_pylist()
+
+
+READERS = [it for name, it in list(globals().items()) if name.startswith("read_")]
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_it_is_read_by(read):
+    assert read() == EXPECTED
+
+
+def test_an_asynchronous_iterator_that_asks_for_no_batch_reads_nothing():
+    output = out()
+    aiter(output)
+    assert output.to_table().to_pylist() == EXPECTED
+    with pytest.raises(sa.ConfigurationError, match="is read once"):
+        asyncio.run(anext(aiter(output)))
+
+
+# --- what is taken as input
+
+
+def of_each(make):
+    return [make(part) for part in PARTS]
+
+
+def columns(part):
+    return {name: [row[name] for row in part] for name in part[0]}
+
+
+def typed(part):
+    return pa.Table.from_pylist(part, schema=pa.schema({"id": pa.int64(), "word": pa.string()}))
+
+
+class OnlyAStream:
+    """What polars, DuckDB and others hand out, and nothing else that PyArrow knows."""
+
+    def __init__(self, part):
+        self._table = typed(part)
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
+INPUTS = {
+    "list of dicts": lambda: ROWS,
+    "dict of lists": lambda: columns(ROWS),
+    "lists of dicts": lambda: PARTS,
+    "dicts of lists": lambda: iter(of_each(columns)),
+    "tables": lambda: of_each(typed),
+    "streams": lambda: of_each(OnlyAStream),
+    "polars frames": lambda: [polars("DataFrame", typed(part)) for part in PARTS],
+    "readers": lambda: [typed(part).to_reader() for part in PARTS],
+    "a table, then dicts": lambda: [typed(PARTS[0]), PARTS[1], columns(PARTS[2])],
+}
+
+
+@pytest.mark.parametrize("is_generator", [False, True])
+@pytest.mark.parametrize("make", INPUTS.values(), ids=INPUTS)
+def test_it_takes(make, is_generator):
+    source = make()
+    if is_generator:
+        if source is ROWS or isinstance(source, dict):
+            source = [source]
+        source = (it for it in source)
+    assert sa.arrow.ordered_wait(source, square).to_table().to_pylist() == EXPECTED
+
+
+@pytest.mark.parametrize("make", INPUTS.values(), ids=INPUTS)
+def test_it_takes_them_asynchronously(make):
+    source = make()
+    parts = [source] if source is ROWS or isinstance(source, dict) else source
+
+    async def pages():
+        for part in parts:
+            await asyncio.sleep(0)
+            yield part
+
+    async def read():
+        output = sa.arrow.ordered_wait(pages(), square)
+        return [row async for batch in output for row in batch.to_pylist()]
+
+    assert asyncio.run(read()) == EXPECTED
+
+
+def test_a_key_that_only_some_rows_have_is_a_column_too():
+    rows = [{"id": 1}, {"id": 2, "late": "x"}]
+    output = sa.arrow.ordered_wait(rows, square).to_table()
+    assert output.column("late").to_pylist() == [None, "x"]
+
+
+def test_the_schema_of_parts_is_that_of_the_first():
+    parts = [[{"id": 1, "word": "a"}], [{"id": 2}], {"word": ["c"], "id": [3]}]
+    output = sa.arrow.ordered_wait(iter(parts), square)
+    assert output.schema.names == ["id", "word", "square"]
+    assert output.to_table().column("word").to_pylist() == ["a", None, "c"]
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ([{"id": 1}, 7], "has a list for each column, and `id` has a `int`"),
+        ([[{"id": 1}], 7], "the input must hold record batches, .*got `int`"),
+        ([[{"id": 1}], [{"id": 2, "new": 3}]], "got a column `new`, and began with id"),
+        ([[{"id": 1}], {"new": [3]}], "got a column `new`"),
+        ([[{"id": 1, "k": "a"}], {"id": [2]}], "lacks column `k`"),
+        ([{"id": 1}, {"id": "secret"}], "values of input column `id` are not of one type"),
+        ([[{"id": 1}], [{"id": "secret"}]], "are not of type int64, as before"),
+        ({"id": 7}, "has a list for each column, and `id` has a `int`"),
+        ({"id": "secret"}, "has a list for each column, and `id` has a `str`"),
+        ({"id": [1, 2], "k": [3]}, r"have several lengths: \[1, 2\]"),
+        ([{1: 2}], "must be named by a str, got 1"),
+        (7, "`batches` must hold record batches, .*got `int`"),
+    ],
+)
+def test_what_makes_no_table_is_refused_without_its_values(source, words):
+    source = iter(source) if isinstance(source, list) and isinstance(source[0], list) else source
+    with pytest.raises(sa.ConfigurationError, match=words) as info:
+        sa.arrow.ordered_wait(source, square).to_table()
+    assert "secret" not in str(info.value)
+
+
+# --- reads on a running loop
+
+
+@pytest.fixture
+def warnings(caplog):
+    warn_once.cache_clear()
+    yield lambda: [line for line in caplog.messages if "is read by a coroutine" in line]
+    warn_once.cache_clear()
+
+
+async def read_here():
+    return out().to_table().num_rows
+
+
+def test_a_read_that_blocks_a_loop_is_told(warnings):
+    assert asyncio.run(read_here()) == 13
+    assert asyncio.run(read_here()) == 13
+    [line] = warnings()
+    assert "`square` is read by a coroutine" in line
+    assert "async for batch in out" in line
+
+
+def test_other_reads_are_not(warnings):
+    async def read():
+        await asyncio.to_thread(lambda: out().to_table())
+        async for _ in out():
+            pass
+
+    asyncio.run(read())
+    out().to_table()
+    assert warnings() == []
+
+
+def test_the_loop_of_jupyter_waits_for_the_cell_anyway(warnings, monkeypatch):
+    class IPKernelApp:
+        kernel = SimpleNamespace(io_loop=SimpleNamespace(asyncio_loop=None))
+        initialized = staticmethod(lambda: True)
+        instance = staticmethod(lambda: IPKernelApp)
+
+    monkeypatch.setitem(
+        sys.modules, "ipykernel.kernelapp", SimpleNamespace(IPKernelApp=IPKernelApp)
+    )
+
+    async def cell():
+        IPKernelApp.kernel.io_loop.asyncio_loop = asyncio.get_running_loop()
+        return await read_here()
+
+    assert asyncio.run(cell()) == 13
+    assert warnings() == []
+    IPKernelApp.kernel.io_loop.asyncio_loop = None
+    asyncio.run(read_here())
+    assert len(warnings()) == 1

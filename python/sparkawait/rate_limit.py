@@ -6,6 +6,7 @@ Checked on the driver, where the wait function is called; what travels are plain
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -97,12 +98,12 @@ class RateLimit:
             below it together, on all hosts. Each process has the part of one core and leaves the
             rest of it to the next process; what idle cores do not use is lost. The burst of a part
             is at least 1. On one host, with a master ``local[n]``, nothing is split: the limit is
-            exact. Without Spark it is that of the call.
+            exact. Without Spark, the outputs of this process with the same limit share it.
         per_channel: Whether each channel (``channel=``) has a limit of its own, instead of all
             having one together.
         name: Its name in metrics; by default the rate, and with ``scope="host"`` also the function.
             With ``"host"``, limits of the same name are one, over functions too, and must have the
-            same rate and burst.
+            same rate and burst; with ``"job"`` and without Spark, those of another rate are others.
         counts: Which limit of the service it stands for, where replies tell what is left of that
             (``x-ratelimit-remaining-tokens`` and the like): ``"requests"``, ``"tokens"``, or
             ``"other"``, which no reply lowers. Replies only ever lower the limit. By default
@@ -209,10 +210,12 @@ class RateLimit:
         permits, nanos = _parse_rate(self.rate)
         burst = self.burst or _burst_of(permits, nanos)
         name = self.name or f"{function_name} {self.rate} {burst}"
-        is_of_job = self.scope == "job" and bool(application)
+        is_of_job = self.scope == "job"
         if not application:
             # Nobody keeps programs of a user that have nothing to do with one another apart.
             name = f"{name} {permits}/{nanos} {burst}"
+            if is_of_job:
+                name = f"{name}, of {this_process()}"
         elif is_of_job:
             name = f"{function_name} {name} {permits}/{nanos} {burst}, of the job"
         parts, cost = cores if self.scope == "job" else 1, self.cost
@@ -236,6 +239,26 @@ class RateLimit:
             # Several of them may be on a host, each with folders of its own.
             executor=os.environ.get("SPARK_LOCAL_DIRS", ""),
         )
+
+
+def sharers(application: str, limits: Sequence[RateLimit]) -> str:
+    """Returns what names the page of memory that limits are shared in.
+
+    Without Spark that is one for all processes of a user. Limits of this process alone have a page
+    of its own, which is removed when nobody has opened it for a week.
+    """
+    scopes = {limit.scope for limit in limits}
+    return this_process() if not application and "host" not in scopes else application
+
+
+def this_process() -> str:
+    """Returns a text that no other process has, a forked child included."""
+    return _process_of(os.getpid())
+
+
+@functools.cache
+def _process_of(number: int) -> str:
+    return f"process {number} {os.urandom(8).hex()}"
 
 
 RateLimits: TypeAlias = RateLimit | str | Sequence[RateLimit | str]

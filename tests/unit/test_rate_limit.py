@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Limits in time: what may be said, and that calls keep them."""
 
+import os
 import pickle
 from collections import Counter
 
@@ -12,7 +13,7 @@ from sparkawait import arrow
 from sparkawait._plan.resolve import resolve_unpickled
 from sparkawait._worker.metrics import merge
 from sparkawait.exceptions import ErrorKind
-from sparkawait.rate_limit import RateLimit
+from sparkawait.rate_limit import RateLimit, sharers, this_process
 from sparkawait.testing import simulated
 from tests.support.scripted_server import ScriptedServer
 
@@ -137,11 +138,57 @@ def test_a_call_costs_no_more_than_one_may_take(rate, burst, most):
 def test_a_limit_of_the_job_is_shared_by_the_tasks_of_an_application():
     named = RateLimit("5/s", scope="job", name="api")
     assert terms(named, "app-1", cores=2).is_shared
-    assert not terms(named).is_shared
     # A limit that was edited is another one, and so is that of a host.
     others = [RateLimit("6/s", scope="job", name="api"), RateLimit("5/s", scope="host", name="api")]
     names = {terms(limit, "app-1", cores=2).name for limit in [named, *others]}
     assert len(names) == 3
+
+
+def test_without_spark_it_is_shared_by_the_outputs_of_the_process():
+    """The first output takes all that an hour has, so the second one makes no call."""
+    limit = RateLimit("7/h", burst=7, scope="job", name="api")
+    rows, totals = run(see, ROWS.slice(0, 7), rate_limit=limit)
+    assert (len(rows), totals["attempts"]) == (7, 7)
+
+    @sa.async_function("other bigint")
+    async def other(row):
+        return {"other": row["id"]}
+
+    plan = resolve_unpickled("unordered", other, input_schema=None, rate_limit=limit)
+    out = arrow.run(plan, iter([ROWS]), heartbeat=0.013, on_metrics=totals.update)
+    for _ in range(3):
+        assert next(out).num_rows == 0
+    out.close()
+    assert totals["attempts"] == 0
+
+
+def test_a_limit_of_the_process_is_told_apart_by_name_terms_and_process():
+    limits = [
+        RateLimit("5/s", scope="job", name="api"),
+        RateLimit("5/s", scope="job", name="other"),
+        RateLimit("6/s", scope="job", name="api"),
+        RateLimit("5/s", scope="job"),
+        RateLimit("5/s", scope="host", name="api"),
+    ]
+    names = [terms(limit).name for limit in limits]
+    assert len(set(names)) == len(names)
+    assert names == [terms(limit).name for limit in limits]
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(write, terms(limits[0]).name.encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(read, 1000).decode() != names[0]
+    os.close(read)
+    os.close(write)
+
+
+def test_limits_of_a_process_have_a_page_of_their_own_unless_the_host_shares_some():
+    of_job, of_host = RateLimit("5/s", scope="job"), RateLimit("5/s", scope="host")
+    assert sharers("app-1", [of_job]) == "app-1"
+    assert sharers("", [of_job, of_host]) == ""
+    assert sharers("", [of_job]) == this_process()
 
 
 def test_limits_of_a_host_are_told_apart_by_name_or_function():

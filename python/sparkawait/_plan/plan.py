@@ -37,7 +37,7 @@ from sparkawait.channels import Credits
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunction
 from sparkawait.native_function import NativeFunction
-from sparkawait.rate_limit import RateLimit
+from sparkawait.rate_limit import RateLimit, sharers
 from sparkawait.types import duplicate
 from sparkawait.wait_options import OPTIONS, WaitOptions
 
@@ -430,7 +430,7 @@ class Plan:
         return {
             "rate_limits": limits,
             "requests": requests,
-            "application": self.application,
+            "application": sharers(self.application, limited.known),
             "adaptive_limit": adaptive,
             "is_rate_adaptive": limited.is_adaptive,
             "pause": None if breaker is None else breaker.resolve(),

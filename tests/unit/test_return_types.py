@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, InitVar, dataclass, field, fields
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, IntEnum
-from typing import Annotated, Any, Literal, NamedTuple, NewType, Optional, TypedDict
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, NewType, Optional, TypedDict
 from uuid import UUID
 
 import attrs
@@ -20,6 +21,8 @@ import sparkawait as sa
 from sparkawait import arrow
 from sparkawait._plan.ddl import parse_schema
 from sparkawait._plan.resolve import resolve_unpickled
+from sparkawait._plan.return_types import _GIVEN, _defaults_of, _names_of
+from sparkawait._worker.conversion import fields_of
 
 Money = Annotated[Decimal, "decimal(10,2)"]
 CustomerId = NewType("CustomerId", int)
@@ -86,6 +89,29 @@ def returning(annotation, **options):
     found.__qualname__ = found.__name__ = "found"
     found.__annotations__["return"] = annotation
     return sa.async_function(**options)(found)
+
+
+def test_a_dataclass_that_came_by_value_has_its_fields():
+    """The cloudpickle of Spark 3.5 copies the objects that mark what is a field."""
+
+    @dataclass
+    class Sent:
+        kept: ClassVar[int] = 7
+        scale: InitVar[int]
+        word: str
+        many: list[str] = field(default_factory=list)
+        count: int = 3
+
+    missing = type(MISSING)()
+    for it in Sent.__dataclass_fields__.values():
+        it._field_type = copy.copy(it._field_type)
+        it.default = missing if it.default is MISSING else it.default
+        it.default_factory = missing if it.default_factory is MISSING else it.default_factory
+    assert fields(Sent) == ()
+
+    assert _names_of(Sent) == ["word", "many", "count"]
+    assert _defaults_of(Sent) == {"many": _GIVEN, "count": 3}
+    assert fields_of(Sent(1, "w")) == {"word": "w", "many": [], "count": 3}
 
 
 def test_a_dataclass_names_its_columns():

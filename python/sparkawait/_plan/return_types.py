@@ -267,13 +267,23 @@ def _names_of(row: Any) -> list[str] | None:
     if isinstance(model_fields, Mapping):
         return list(cast("Mapping[str, Any]", model_fields))
     if dataclasses.is_dataclass(row):
-        return [field.name for field in dataclasses.fields(row)]
+        return [field.name for field in dataclass_fields(row)]
     if issubclass(row, tuple):
         return list(getattr(row, "_fields", ())) or None
     attributes = getattr(row, "__attrs_attrs__", None)
     if attributes is not None:
         return [attribute.name for attribute in attributes]
     return list(_hints_of(row, row.__name__)) if _is_typed_dict(row) else None
+
+
+def dataclass_fields(kind: Any) -> list[dataclasses.Field[Any]]:
+    """Returns the fields of a dataclass, also of one that came to this process by value.
+
+    `dataclasses.fields` compares objects that mark what is a field. The cloudpickle of Spark 3.5
+    copies them with the class, and nothing is a field then. Their names stay.
+    """
+    found: list[Any] = list(kind.__dataclass_fields__.values())
+    return [it for it in found if it._field_type.name == "_FIELD"]  # noqa: SLF001
 
 
 _GIVEN = object()
@@ -292,9 +302,10 @@ def _defaults_of(row: Any) -> dict[str, object]:
             if hasattr(it, "is_required") and not it.is_required()
         }
     if dataclasses.is_dataclass(row):
+        missing = type(dataclasses.MISSING)
         return {
-            it.name: _GIVEN if it.default is dataclasses.MISSING else it.default
-            for it in dataclasses.fields(row)
+            it.name: _GIVEN if isinstance(it.default, missing) else it.default
+            for it in dataclass_fields(row)
             if it.default is not it.default_factory
         }
     attributes = getattr(row, "__attrs_attrs__", None)

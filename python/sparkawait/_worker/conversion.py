@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from sparkawait._plan.arrow_types import is_any_list
 from sparkawait._plan.ddl import is_variant
+from sparkawait._plan.return_types import dataclass_fields
 from sparkawait._worker.leaf_values import (
     LEAVES,
     Conversion,
@@ -122,7 +123,7 @@ def _reader_of(kind: type[Any]) -> _Reader:  # noqa: PLR0911 - a table
         names = "_fields" if hasattr(kind, "_fields") else "__fields__"
         return lambda value: _named(getattr(value, names, None), value)
     if dataclasses.is_dataclass(kind):
-        return _by_attributes([field.name for field in dataclasses.fields(kind)])
+        return _by_attributes([field.name for field in dataclass_fields(kind)])
     attributes = getattr(kind, "__attrs_attrs__", None)
     if attributes is not None:
         return _by_attributes([attribute.name for attribute in attributes])

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, cast
 
 from sparkawait._plan.callables import check_plain
 from sparkawait._plan.checks import ObjectOf, choice, flag, integer, refuse, shown, text
-from sparkawait._plan.option import Option
+from sparkawait._plan.option import Option, with_known_names
 from sparkawait._quantities import ColumnLike, is_expression, parse_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
@@ -69,6 +69,7 @@ class Terms(NamedTuple):
     executor: str
 
 
+@with_known_names
 @dataclass(frozen=True)
 class RateLimit:
     """A limit of calls per time, or of what they cost.

@@ -15,7 +15,7 @@ from typing import Any, Literal, cast
 from sparkawait import _core
 from sparkawait._plan.callables import check_call
 from sparkawait._plan.checks import ObjectOf, choice, flag, integer, number, refuse, shown
-from sparkawait._plan.option import Option
+from sparkawait._plan.option import Option, with_known_names
 from sparkawait._quantities import Duration, parse_duration
 from sparkawait._worker.retry_after import announced_delay, announced_pause, encodable, longest
 from sparkawait.exceptions import ErrorKind, ResultError, leaves
@@ -252,6 +252,7 @@ def if_empty(results: list[Any]) -> bool:
     return not results
 
 
+@with_known_names
 def fixed_delay(
     max_retries: int,
     delay: Duration,
@@ -286,6 +287,7 @@ def fixed_delay(
     )
 
 
+@with_known_names
 def exponential_backoff(
     max_retries: int = 3,
     initial: Duration = "100ms",

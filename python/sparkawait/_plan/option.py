@@ -9,14 +9,16 @@ takes these options as keywords is told of them by `documented`: for ``help()``,
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, get_type_hints, overload
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, cast, get_type_hints, overload
 
 from sparkawait._plan.checks import MAX_BYTES, choice, integer, refuse, shown, warn_once
+from sparkawait._plan.words import meant_by
 from sparkawait._quantities import Bytes, optional_duration, parse_size
 from sparkawait.exceptions import ErrorKind
 
@@ -118,7 +120,29 @@ def refuse_unknown(name: str, known: Iterable[str], hint: str = "") -> NoReturn:
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1)
     meant = f"did you mean `{close[0]}`?" if close else f"known are {', '.join(names)}"
+    hint = hint or meant_by(name, names)
     refuse(f"unknown option `{name}`; {hint or meant}", ErrorKind.OPTION_UNKNOWN)
+
+
+def with_known_names(function: _F) -> _F:
+    """Has a function or class refuse unknown names in the words of `refuse_unknown`."""
+    if inspect.isclass(function):
+        made: Any = function
+        made.__init__ = with_known_names(made.__init__)
+        return made
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def called(*arguments: Any, **given: Any) -> Any:
+        try:
+            return function(*arguments, **given)
+        except TypeError:
+            for name in given:
+                if name not in signature.parameters:
+                    refuse_unknown(name, (it for it in signature.parameters if it != "self"))
+            raise
+
+    return cast("_F", called)
 
 
 def checked(

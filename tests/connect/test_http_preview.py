@@ -81,6 +81,25 @@ def test_a_refusal_is_shown_with_its_text_and_costs_one_call(capsys, status):
     assert f"answered {status}" in lines[3]
 
 
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [("{server}/a", None), ("http://{host}:{port}/a", "the service"), ("{address}", "the service")],
+)
+def test_a_row_that_fails_names_the_service_and_not_the_relay(capsys, url, place):
+    """The relay has another port in each run."""
+    with serving(200, '{"n": "seven"}') as server:
+        host = server.url.removeprefix("http://")
+        url = url.replace("{server}", server.url).replace("{port}", host.partition(":")[2])
+        client, allowed = CLIENT, {"allow_hosts": [server.url]} if place else {}
+        ask = sa.http.get(url, "n int", client=client, **allowed)
+        row = {"id": 1, "host": "localhost", "address": f"{server.url}/a"}
+        lines = preview(capsys, row, ask)
+
+    assert lines[-1].startswith("the row fails (")
+    assert f"`{place or host}`" in lines[-1]
+    assert "127.0.0.1" not in lines[-1]
+
+
 def test_a_miss_and_a_header_and_rows_of_an_array_are_shown(capsys):
     rows = json.dumps({"items": [{"n": 1}, {"m": 2}]})
     with serving(404) as missing, serving(200, rows, {"X-Left": "13"}) as server:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from http.client import responses
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 
@@ -256,7 +257,7 @@ def _made_of(
 
     options = function.options
     is_batched = options.batches is not None
-    with _Replaying(answer) as url:
+    with _Replaying(answer) as relay:
         here = options.replaced(
             query=(),
             headers=(),
@@ -272,14 +273,22 @@ def _made_of(
             client=replace(Client(proxy=False), max_reply_bytes=options.client.max_reply_bytes),
         )
         columns = function.input_columns if is_batched else ()
-        replayed = replace(function, url=url, options=here, input_columns=columns)
+        replayed = replace(function, url=f"http://{relay}/", options=here, input_columns=columns)
         batch = pa.RecordBatch.from_pylist([{"": 0, **{name: row[name] for name in columns}}])
         output = sparkawait.arrow.ordered_wait(
             [batch], replayed, output="replace", retry=0, on_error=Capture(_ERROR)
         )
         made = [found for part in output for found in part.to_pylist()]
     error = made[0][_ERROR] if made else None
+    if error is not None:
+        error["message"] = error["message"].replace(relay, _place_of(function.url))
     return made, error
+
+
+def _place_of(url: object) -> str:
+    """Returns what an address names; columns name it where the first part of it is one."""
+    place = urlsplit(url).netloc.rpartition("@")[2] if isinstance(url, str) else ""
+    return place if place and "{" not in place else "the service"
 
 
 class _Replaying:
@@ -309,8 +318,9 @@ class _Replaying:
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
 
     def __enter__(self) -> str:
+        """Returns its host and port, which errors name."""
         self._thread.start()
-        return f"http://127.0.0.1:{self._server.server_address[1]}/"
+        return f"127.0.0.1:{self._server.server_address[1]}"
 
     def __exit__(self, *ignored: object) -> None:
         self._server.shutdown()

@@ -195,6 +195,33 @@ def test_a_name_in_front_of_the_host_needs_the_hosts_too():
 # -- how many requests there are at a time
 
 
+def test_a_function_that_names_no_column_is_told(said):
+    place = "7"
+    sa.http.get(f"https://h/{place}", "x int")
+    sa.redis.command("redis://h", "PING", schema="x string")
+    [of_http, of_redis] = said()
+    assert "`http.get` names no column, so all rows ask the same" in of_http
+    assert "`redis.command` names no column" in of_redis
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"query": {"id": "{id}"}},
+        {"headers": {"x-id": "{id}"}},
+        {"json": {"id": "{id}"}},
+        {"body": "{id}"},
+        {"form": {"id": "{id}"}},
+        {"idempotency_key": "{id}"},
+    ],
+    ids=str,
+)
+def test_a_column_anywhere_in_a_request_tells_rows_apart(said, options):
+    sa.http.post("https://h/ask", "x int", **options)
+    sa.http.get("https://h/{id}", "x int")
+    assert said() == []
+
+
 @pytest.fixture
 def said(caplog):
     warn_once.cache_clear()

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from sparkawait import _core
 from sparkawait._plan.arrow_types import fields_within
-from sparkawait._plan.checks import is_unicode, refuse
+from sparkawait._plan.checks import is_unicode, refuse, warn_once
 from sparkawait._plan.ddl import is_variant
 from sparkawait._plan.option import Option, one_of, optional
 from sparkawait.exceptions import ConfigurationError, ErrorKind
@@ -61,6 +61,12 @@ class Connector(NativeFunction):
     def check(self, input_schema: pa.Schema | None = None) -> None:
         """Checks the description and its columns; unknown ones are taken for texts."""
         native = self._as_native(left_out)
+        if input_schema is None and not self.input_columns:
+            warn_once(
+                "`%s` names no column, so all rows ask the same; write columns in braces, as in"
+                " '/customers/{id}', and not in an f-string, which fills them in before",
+                self.name,
+            )
 
         def column(name: str) -> pa.Field[Any]:
             if input_schema is None:

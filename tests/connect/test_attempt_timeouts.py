@@ -197,3 +197,65 @@ def test_adaptive_does_not_count_the_wait_for_company():
     assert sum(batch.num_rows for batch in out) == 7
     took = [seconds for seconds, calls in seen[-1]["call_latency"] if calls]
     assert max(took) < 0.15
+
+
+# -- a row that waits for the call of another row
+
+
+@pytest.mark.parametrize("breaker", [None, sa.CircuitBreaker(when_open="fail")])
+@pytest.mark.parametrize("kind", ["python", "batch", "native"])
+def test_rows_that_wait_for_a_cached_call_have_no_attempt(
+    kind: str, breaker: sa.CircuitBreaker | None
+):
+    over = threading.Event()
+    calls: list[int] = []
+
+    async def take(x: int) -> None:
+        calls.append(x)
+        if len(calls) == 1:
+            await asyncio.Event().wait()
+
+    @sa.async_function("v bigint")
+    async def ask(row: sa.Row) -> int:
+        await take(row.x)
+        return 2 * row.x
+
+    @sa.async_function("v bigint", batch=sa.Batch(max_rows=3, linger=0))
+    async def ask_together(found: list[sa.Row]) -> list[int]:
+        for row in found:
+            await take(row.x)
+        return [2 * row.x for row in found]
+
+    def reply(_: Request, before: int) -> Answer:
+        if before == 0:
+            over.wait(30)
+        return ok({"v": 14})
+
+    metrics = sa.Metrics()
+    with serve(reply) as server:
+        get = sa.http.get(f"{server.url}/{{x}}", "v bigint", client=sa.http.Client(proxy=False))
+        functions = {"python": ask, "batch": ask_together, "native": get}
+        out = sa.arrow.unordered_wait(
+            [pa.record_batch({"x": [7] * 201})],
+            functions[kind],
+            timeout="20s",
+            attempt_timeout="1s",
+            retry=sa.retry.fixed_delay(3, "10ms"),
+            cache=sa.Cache(key=["x"]),
+            circuit_breaker=breaker,
+            max_concurrency=301,
+            on_error="capture",
+            info="call",
+            metrics=metrics,
+            warm_up=False,
+        )
+        found = out.to_table().to_pylist()
+        over.set()
+
+    assert [(row["v"], row["error"]) for row in found] == [(14, None)] * 201
+    # The first call is lost; one of the rows that wait makes the second one.
+    asked = len(calls) or len(server.targets)
+    counts = metrics.snapshot()
+    assert (asked, counts["attempts"], counts["cache_loads"]) == (2, 2, 2)
+    assert sum(row["call"]["attempts"] for row in found) == 2
+    assert sum(row["call"]["cached"] for row in found) == 200

@@ -34,7 +34,7 @@ use sparkawait_connect::json::JsonRows;
 use sparkawait_connect::template::{Escape, Template};
 use sparkawait_connect::text::{ParsedColumn, TextColumn};
 use sparkawait_core::ProcessingTime;
-use sparkawait_core::operator::{AttemptId, Config, OutputMode};
+use sparkawait_core::operator::{AttemptId, Begins, Config, OutputMode};
 use sparkawait_core::queue::EntryId;
 use sparkawait_runtime::clock::Clock;
 use sparkawait_runtime::{
@@ -393,7 +393,7 @@ fn task(mode: OutputMode) -> Task {
         warm_up: None,
         expected_result_bytes: None,
     };
-    let codec = TaskCodec::new(rows).unwrap();
+    let codec = TaskCodec::new(rows, Begins::AtOnce).unwrap();
     let operator = ChainedOperator::new(operator, output, codec, function);
     let (driver, feeder) = Driver::new(mailbox, OperatorChain::new(operator), Still);
     assert!(feeder.put(batch));

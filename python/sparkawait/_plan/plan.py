@@ -356,7 +356,7 @@ class Plan:
             "capacity_bytes": self.capacity_bytes,
             # Rows that wait for a batch are in flight; the runner bounds the calls.
             "max_concurrency": self.rows_called,
-            "announces_starts": self.batch is not None,  # its rows wait in line for their call
+            "begins_when_said": self.batch is not None,  # its rows wait in line for their call
             "not_repeated": self.not_repeated,
             "key": None if self.key is None else list(self.key),
             "has_timeout_handler": self.has_timeout_handler,

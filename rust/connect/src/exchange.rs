@@ -15,6 +15,7 @@ mod client;
 mod engine;
 
 use arrow::datatypes::SchemaRef;
+use sparkawait_core::operator::Begins;
 use sparkawait_task::concurrency::Concurrency;
 use sparkawait_task::error::StartError;
 use sparkawait_task::function::TaskFunction;
@@ -36,7 +37,7 @@ impl<C: Client> NativeFunction for Exchange<C> {
 
     fn concurrency(&self) -> Result<Concurrency, StartError> {
         let calls = self.connections.max(1).saturating_mul(self.rows.max(1));
-        Ok(Concurrency::of_task(calls).with_later_starts())
+        Ok(Concurrency::of_task(calls).beginning(Begins::WhenSaid))
     }
 
     fn start(&self, start: Start) -> Result<TaskFunction, StartError> {

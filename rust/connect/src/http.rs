@@ -50,6 +50,7 @@ mod zstd;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
+use sparkawait_core::operator::Begins;
 use sparkawait_task::concurrency::Concurrency;
 use sparkawait_task::error::StartError;
 use sparkawait_task::function::{GROUP_BYTES, TaskFunction};
@@ -166,7 +167,7 @@ impl NativeFunction for HttpConfig {
         // Clients make as many connections as there are calls, so no task takes those of another.
         let Some(batch) = &self.batch else { return Ok(Concurrency::of_task(self.connections)) };
         let rows = self.connections.saturating_mul(batch.max_rows.max(1));
-        Ok(Concurrency::of_task(rows).with_later_starts())
+        Ok(Concurrency::of_task(rows).beginning(Begins::WhenSaid))
     }
 
     fn start(&self, start: Start) -> Result<TaskFunction, StartError> {

@@ -286,6 +286,8 @@ mod tests {
             true
         }
 
+        fn started(&self, _: Vec<AttemptId>) {}
+
         fn fail(&self, error: TaskError) -> bool {
             self.0.send(error.to_string()).is_ok()
         }

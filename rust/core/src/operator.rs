@@ -24,7 +24,7 @@ pub use action::{
     Actions, AttemptId, Completion, Emitted, Failure, Handled, Invocation, NotCalled, Refusal,
     Remark, Retry, TooLate, Unavailable,
 };
-pub use config::{Config, EndOfInput, FailAfter, FailurePolicy, HedgedAttempts, OutputMode};
+pub use config::{Begins, Config, EndOfInput, FailAfter, FailurePolicy, OutputMode};
 pub use metrics::{Levels, Metrics};
 pub use snapshot::{Snapshot, SnapshotRecord, SnapshotState};
 
@@ -38,7 +38,7 @@ use crate::queue::{
 };
 use crate::time::ProcessingTime;
 use hedging::Hedging;
-use in_flight::InFlight;
+use in_flight::{InFlight, Run};
 use snapshot::Replayed;
 use timers::Timers;
 
@@ -261,7 +261,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         }
         // Only its key can block it, so mostly it starts before it is in the queue.
         let starts = self.config.mode != OutputMode::KeyOrdered;
-        let in_flight = InFlight::new(record, starts, ChannelId(0), self.timeout_nanos, now);
+        let run = starts.then(|| Run::new(self.config.begins, now));
+        let in_flight = InFlight::new(record, run, ChannelId(0), self.timeout_nanos, now);
         match self.admit(in_flight, starts, key, now) {
             Ok((_, Start::Now)) if starts => {}
             Ok((id, Start::Now)) => self.start(id, now),
@@ -285,7 +286,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             && let Some(channels) = &mut self.channels
             && let Some(channel) = channels.start_at_once(channel, now)
         {
-            let in_flight = InFlight::new(record, true, channel, self.timeout_nanos, now);
+            let run = Some(Run::new(self.config.begins, now));
+            let in_flight = InFlight::new(record, run, channel, self.timeout_nanos, now);
             let admitted = self.admit(in_flight, true, key, now);
             return match admitted {
                 Ok(_) => Ok(()),
@@ -322,7 +324,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         };
         let (channel, charged) = channels.admit_for(channel, price, may_start, now);
         let starts = charged.is_some();
-        let in_flight = InFlight::new(record, starts, channel, self.timeout_nanos, now);
+        let run = starts.then(|| Run::new(self.config.begins, now));
+        let in_flight = InFlight::new(record, run, channel, self.timeout_nanos, now);
         let admitted = self.admit(in_flight, starts, key, now);
         let (id, start) = admitted.map_err(|full| self.turn_away(full.element, starts))?;
         self.note_price(id, price, charged);
@@ -520,7 +523,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         if self.config.completed_take_slots { 0 } else { self.completed }
     }
 
-    /// Returns the number of attempts that run.
+    /// Returns the number of calls that wait for their outcome, whether they have begun or not.
     pub fn in_flight(&self) -> usize {
         self.running
     }

@@ -9,7 +9,7 @@ use arrow::datatypes::{Schema, SchemaRef};
 use pyo3::prelude::*;
 use sparkawait_arrow::{OnError, output_schema};
 use sparkawait_core::flow::ChannelConfig;
-use sparkawait_core::operator::{Config, EndOfInput, FailAfter, FailurePolicy};
+use sparkawait_core::operator::{Begins, Config, EndOfInput, FailAfter, FailurePolicy};
 use sparkawait_core::policy::PolicyConfig;
 use sparkawait_runtime::{BufferTimeout, DriverConfig};
 use sparkawait_task::concurrency::Concurrency;
@@ -47,7 +47,7 @@ pub(crate) struct OperatorArguments {
     timeout: Option<f64>,
     attempt_timeout: Option<f64>,
     max_wait: Option<f64>,
-    announces_starts: bool,
+    begins_when_said: bool,
     not_repeated: Option<String>,
     retry: Option<RetryArguments>,
     key: Option<Vec<String>>,
@@ -91,11 +91,11 @@ pub(crate) struct Operator {
     pub(crate) branches: Vec<Operator>,
 }
 
-/// Returns how many calls a function can have; `starts_later`: they start when it says so.
-fn concurrency(native: Option<&Py<Native>>, starts_later: bool) -> PyResult<Concurrency> {
+/// Returns how many calls a function can have; `when_said`: they begin when it says so.
+fn concurrency(native: Option<&Py<Native>>, when_said: bool) -> PyResult<Concurrency> {
     let concurrency = native.map(|native| native.get().concurrency_of_function());
     let concurrency = concurrency.transpose()?.unwrap_or_default();
-    Ok(if starts_later { concurrency.with_later_starts() } else { concurrency })
+    Ok(if when_said { concurrency.beginning(Begins::WhenSaid) } else { concurrency })
 }
 
 impl OperatorArguments {
@@ -152,7 +152,7 @@ impl OperatorArguments {
         let branches = self.branches.into_iter().map(|it| it.read(py, partition));
         let branches = branches.collect::<PyResult<Vec<_>>>()?;
         let native = self.native;
-        let concurrency = concurrency(native.as_ref(), self.announces_starts)?;
+        let concurrency = concurrency(native.as_ref(), self.begins_when_said)?;
         let layers = cache.map(|it| Arc::new(it) as Arc<dyn Layer>).into_iter().collect();
         Ok(Operator {
             config: TaskConfig { operator, driver, rows, layers, concurrency },

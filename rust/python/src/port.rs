@@ -18,7 +18,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 use sparkawait_arrow::InputBatch;
 use sparkawait_core::ErrorKind;
-use sparkawait_core::operator::{AttemptId, Retry};
+use sparkawait_core::operator::{AttemptId, Begins, Retry};
 use sparkawait_core::policy::CallSign;
 use sparkawait_macros::guarded;
 use sparkawait_runtime::AsyncFunction;
@@ -291,7 +291,7 @@ impl Port {
 
     /// Notes that a call begins for rows that waited for it in line.
     fn started(&self, rows: &Bound<'_, PyAny>) -> PyResult<()> {
-        if self.replies.wants_starts() {
+        if self.replies.begins() == Begins::WhenSaid {
             self.replies.started(&attempts(rows)?);
         }
         Ok(())

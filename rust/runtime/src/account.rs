@@ -8,6 +8,12 @@
 //!   batches put in    let go of                              that are handed over
 //! ```
 //!
+//! Where a function or a cache says when calls begin, it also holds that these are the attempts:
+//!
+//! ```text
+//!   attempts = calls announced + what their answers have corrected
+//! ```
+//!
 //! Each side of a comparison is counted in another place, from other things, so that if one of them
 //! loses a row the other misses it. A chain also compares what came to an operator with what the
 //! one before put out, and functions that are called side by side each with their calls. The task
@@ -23,6 +29,11 @@ pub(crate) struct Account {
     came: u64,
     /// Rows that an earlier task had held.
     restored: u64,
+    /// Calls that were said to begin.
+    announced: u64,
+    /// Attempts more, or fewer, because answers told of calls that nobody had announced, or that were
+    /// not made.
+    corrected: i64,
 }
 
 /// What an operator has called functions for that stand side by side.
@@ -42,6 +53,28 @@ impl Account {
 
     pub(crate) const fn restore(&mut self, rows: usize) {
         self.restored += rows as u64;
+    }
+
+    /// Notes that calls begin.
+    pub(crate) const fn announce(&mut self, calls: usize) {
+        self.announced += calls as u64;
+    }
+
+    /// Notes the attempts that were counted before answers were looked at, and behind that.
+    #[inline]
+    pub(crate) const fn correct(&mut self, before: u64, behind: u64) {
+        self.corrected += behind.cast_signed() - before.cast_signed();
+    }
+
+    /// Says how far the `attempts` that are counted are not the calls that were announced.
+    pub(crate) fn mismatch_of_calls(&self, attempts: u64) -> Option<String> {
+        let Self { announced, corrected, .. } = *self;
+        (announced.checked_add_signed(corrected) != Some(attempts)).then(|| {
+            format!(
+                "{attempts} attempts are counted, but {announced} calls were announced, and answers \
+                 changed that by {corrected}"
+            )
+        })
     }
 
     /// Says what got lost on the way from the operator before, which has let go of `left`.
@@ -71,7 +104,7 @@ impl Account {
 
     /// Says what does not add up.
     pub(crate) fn mismatch(&self, left: &RowsLeft, held: Option<usize>) -> Option<String> {
-        let Self { came, restored } = *self;
+        let Self { came, restored, .. } = *self;
         let RowsLeft { put_out, without_result, dropped, are_all, .. } = *left;
         let (given, gone) = (came + restored, put_out + without_result + dropped);
         let is_right = match held {
@@ -131,6 +164,20 @@ mod tests {
         let others = RowsLeft { are_all: false, ..LEFT };
         let told = account(27, 0).mismatch(&others, None).unwrap();
         assert!(told.ends_with("; some have left twice and others never"), "{told}");
+    }
+
+    #[test]
+    fn attempts_are_the_calls_that_were_announced() {
+        let mut account = Account::default();
+        account.announce(7);
+        account.correct(9, 8);
+        account.correct(3, 6);
+
+        assert_eq!(account.mismatch_of_calls(9), None);
+        assert_eq!(
+            account.mismatch_of_calls(13).unwrap(),
+            "13 attempts are counted, but 7 calls were announced, and answers changed that by 2"
+        );
     }
 
     #[test]

@@ -172,11 +172,6 @@ pub trait BatchCodec {
     /// Returns the number of records that left without a result although their call returned.
     fn dropped(&self) -> u64;
 
-    /// Returns the number of records that failed without a call, although an attempt was begun.
-    fn uncalled(&self) -> u64 {
-        0
-    }
-
     /// Returns what happened to the input rows that have left, by the places that they had.
     fn left(&self) -> RowsLeft;
 

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 
 use sparkawait_core::element::StreamElement;
-use sparkawait_core::operator::{Actions, AsyncWaitOperator, AttemptId, Config, Handled, Metrics};
+use sparkawait_core::operator::{Actions, AsyncWaitOperator, AttemptId, Config, Handled};
 use sparkawait_core::policy::WarmUp;
 use sparkawait_core::time::ProcessingTime;
 
@@ -247,6 +247,7 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
 
     /// Begins calls that waited before.
     pub(crate) fn started(&mut self, attempts: &[AttemptId], now: ProcessingTime) {
+        self.account.announce(attempts.len());
         self.codec.set_time(now);
         self.codec.started(attempts);
         for attempt in attempts {
@@ -328,7 +329,7 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
         now: ProcessingTime,
     ) -> Result<(), X::Error> {
         let (operator, latency) = (&mut self.operator, &mut self.latency);
-        let (mut calls, held) = (0, self.codec.result_bytes());
+        let (mut calls, held, attempts) = (0, self.codec.result_bytes(), operator.attempts());
         self.codec.set_time(now);
         self.codec.remarks(&reply, |attempt, remark| operator.remark(attempt, remark, now));
         let accepted = self.codec.accept_reply(reply, |attempt, completion| {
@@ -339,6 +340,7 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
             }
             handled
         });
+        self.account.correct(attempts, self.operator.attempts());
         self.bounds.measure(calls, self.codec.result_bytes().saturating_sub(held));
         accepted
     }
@@ -492,9 +494,8 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
             self.limit_warning.check(limits);
         }
         let operator = self.operator.metrics(now);
-        let attempts = operator.attempts - self.codec.uncalled();
         OperatorMetrics {
-            operator: Metrics { attempts, ..operator },
+            operator,
             dropped: self.codec.dropped(),
             result_bytes: self.bounds.bytes_of_a_call(),
             call_latency: self.latency.buckets(),

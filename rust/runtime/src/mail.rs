@@ -108,9 +108,9 @@ impl<X: BatchCodec> ReplySender<X> {
         self.inbox.put(TaskMail::Replies(self.position, reply))
     }
 
-    /// Says that calls have begun, which waited before; returns false if the task has ended.
+    /// Says that calls begin, which waited before; returns false if the task has ended.
     ///
-    /// For operators with `announces_starts` in their settings.
+    /// For operators whose calls begin when that is said, see `Begins` in their settings.
     pub fn started(&self, attempts: Vec<AttemptId>) -> bool {
         self.inbox.put(TaskMail::Started(self.position, attempts))
     }

@@ -22,7 +22,7 @@ use budget::Budget;
 pub use cache::{Cache, Source};
 use held::Held;
 use site::{AskedPause, Flying, asks_for_retry, is_failure, is_reply, outcome_of};
-pub use site::{Outcome, Row, Site, State, Why};
+pub use site::{Made, Outcome, Row, Site, State, Why};
 
 /// A row as it came to an operator.
 #[derive(Clone, Copy, Debug)]
@@ -128,13 +128,22 @@ impl Model {
             held.check(here.flying.len(), now)?;
         }
         let is_doomed = here.rows.get(&id).is_some_and(Row::is_done);
-        here.flying.insert(attempt, Flying { id, started: now, is_doomed });
+        let known = here.plan.cache.is_none().then_some(now);
+        here.flying.insert(attempt, Flying { id, started: now, begun: None, known, is_doomed });
         here.calls += 1;
+        if here.plan.cache.is_none() {
+            here.begins(attempt, now);
+        }
         if RULES.cancels_come_first {
             here.check_calls(now)?;
         }
         self.check_slots_of_branches(operator, now)?;
         Ok(id)
+    }
+
+    /// A call is made behind a cache: only now it is an attempt of its row.
+    pub fn begins(&mut self, site: usize, attempt: AttemptId, now: u64) {
+        self.sites[site].begins(attempt, now);
     }
 
     /// Rows that are called for side by side hold slots of their operator.
@@ -230,7 +239,8 @@ impl Model {
             return Ok(());
         }
         let row = &here.rows[&id];
-        let of_attempt = plan.attempt_timeout.is_some_and(|it| call.started + it <= now);
+        let of_attempt =
+            plan.attempt_timeout.zip(call.begun).is_some_and(|(it, begun)| begun + it <= now);
         let of_row = here.has_passed(row, now);
         if !of_attempt && !of_row {
             let what = format!("{attempt:?} of row {} at {now}, started {}", row.row, call.started);
@@ -249,6 +259,10 @@ impl Model {
         if row.live > 0 {
             // The call beside it goes on.
             return Ok(());
+        }
+        if call.begun.is_none() && !attempt.is_hedge() {
+            // Nobody was called for it.
+            row.attempts -= 1;
         }
         let retried = (of_attempt && next == Next::BackOff).then_some(due).flatten();
         let failed = State::Done(Outcome::Failed(Why::Time));
@@ -483,6 +497,9 @@ impl Model {
                 continue;
             }
             here.check_calls(now)?;
+            for call in here.flying.values_mut().filter(|it| it.begun.is_some()) {
+                call.known.get_or_insert(now);
+            }
             for (attempt, call) in &here.flying {
                 let row = &here.rows[&call.id];
                 let outlived = |rule, since: u64, bound: u64| {
@@ -495,10 +512,10 @@ impl Model {
                 if call.is_doomed {
                     return outlived("the slower of two calls is cancelled", call.started, 0);
                 }
-                if let Some(bound) = here.plan.attempt_timeout
-                    && call.started + bound <= now
+                if let (Some(bound), Some(known)) = (here.plan.attempt_timeout, call.known)
+                    && known + bound <= now
                 {
-                    return outlived("no call outlives attempt_timeout", call.started, bound);
+                    return outlived("no call outlives attempt_timeout", known, bound);
                 }
                 if let (Some(bound), Some(first)) = (here.plan.timeout, row.first_call)
                     && first + bound + row.stood <= now
@@ -533,7 +550,7 @@ impl Model {
             here.last_first = None;
             here.last_of_key.clear();
             here.is_closed = false;
-            (here.calls, here.retries, here.hedges, here.cancels) = (0, 0, 0, 0);
+            (here.calls, here.hedges, here.made, here.cancels) = (0, 0, Made::default(), 0);
             let late = here.rows.iter().filter(|it| here.may_time_out(it.1, now));
             for id in late.map(|it| *it.0).collect::<Vec<_>>() {
                 here.rows.entry(id).and_modify(|it| it.may_be_late = true);

@@ -3,7 +3,7 @@
 
 use std::num::NonZeroUsize;
 
-use sparkawait_core::operator::Config;
+use sparkawait_core::operator::{Begins, Config};
 
 /// How many calls a native function can have on their way at a time.
 ///
@@ -15,7 +15,7 @@ use sparkawait_core::operator::Config;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Concurrency {
     bound: Option<Bound>,
-    starts_later: bool,
+    begins: Begins,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl Concurrency {
     /// Makes the concurrency of a function that can have any number of calls on their way.
     #[must_use]
     pub const fn unbounded() -> Self {
-        Self { bound: None, starts_later: false }
+        Self { bound: None, begins: Begins::AtOnce }
     }
 
     /// Makes that of a function which can have `calls` on their way, at least one, over the
@@ -38,26 +38,27 @@ impl Concurrency {
     #[must_use]
     pub fn of(connections: String, calls: usize) -> Self {
         let bound = Bound { connections: Some(connections), calls: calls.max(1) };
-        Self { bound: Some(bound), starts_later: true }
+        Self { bound: Some(bound), begins: Begins::WhenSaid }
     }
 
     /// Makes that of a function which can have `calls` on their way, at least one, in each task.
     #[must_use]
     pub fn of_task(calls: usize) -> Self {
         let bound = Bound { connections: None, calls: calls.max(1) };
-        Self { bound: Some(bound), starts_later: false }
+        Self { bound: Some(bound), begins: Begins::AtOnce }
     }
 
-    /// Has calls wait for others within the function, which says when each of them begins.
-    #[must_use]
-    pub fn with_later_starts(self) -> Self {
-        Self { starts_later: true, ..self }
-    }
-
-    /// Returns whether the function says when calls begin, see
+    /// Makes that of a function whose calls begin so. [`Begins::WhenSaid`]: they wait for something
+    /// within the function, which says when each of them begins, see
     /// [`Replies::started`](crate::function::Replies::started).
-    pub(crate) fn starts_later(&self) -> bool {
-        self.starts_later
+    #[must_use]
+    pub fn beginning(self, begins: Begins) -> Self {
+        Self { begins, ..self }
+    }
+
+    /// Returns when the calls of the function begin.
+    pub(crate) const fn begins(&self) -> Begins {
+        self.begins
     }
 
     /// Returns the bound, if there is one.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use arrow::array::RecordBatch;
 use sparkawait_arrow::InputBatch;
 use sparkawait_core::Key;
-use sparkawait_core::operator::{AttemptId, Retry};
+use sparkawait_core::operator::{AttemptId, Begins, Retry};
 use sparkawait_core::policy::{CallSign, LimitLeft};
 
 use crate::cause::Cause;
@@ -26,9 +26,8 @@ pub trait ReplySink: fmt::Debug + Send + Sync {
     /// Takes the outcomes of some calls; returns false if the task has ended.
     fn send(&self, group: ReplyGroup) -> bool;
 
-    /// Takes calls that have begun, which waited before for something of the function. A layer that
-    /// makes calls at other times keeps that to itself.
-    fn started(&self, _attempts: Vec<AttemptId>) {}
+    /// Takes calls that begin, see [`Replies::started`].
+    fn started(&self, attempts: Vec<AttemptId>);
 
     /// Fails the task; returns false if it has ended.
     fn fail(&self, error: TaskError) -> bool;
@@ -45,13 +44,9 @@ pub struct Replies {
 
 /// What somebody looks at beside the outcomes of calls.
 #[derive(Clone, Copy, Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "settings that depend on nothing else")]
 pub(crate) struct Wants {
-    /// When calls begin.
-    pub(crate) starts: bool,
-    /// Whether the function says so, since its calls wait for something of its own; else a layer does
-    /// that makes some of them only.
-    pub(crate) starts_of_function: bool,
+    /// When calls begin, for one who may have to say so.
+    pub(crate) begins: Begins,
     /// What replies say of the limits of their services.
     pub(crate) limits: bool,
     /// Whether limits count requests, and so look at when these are made.
@@ -87,20 +82,20 @@ impl Replies {
         self.sink.send(group)
     }
 
-    /// Says that calls have begun, which waited before, for a connection or for others to go with: their
-    /// `attempt_timeout` begins, and what their duration tells of their destination.
+    /// Says that calls begin, before they are made, which waited for a connection or for others to go
+    /// with: from now on they are attempts of their rows, see [`Begins`].
     ///
-    /// For functions whose [`Concurrency`](crate::concurrency::Concurrency) has shared connections,
-    /// or later starts.
+    /// For functions whose [`Concurrency`](crate::concurrency::Concurrency) says that their calls
+    /// begin when that is said.
     pub fn started(&self, attempts: &[AttemptId]) {
-        if self.wants.starts {
+        if self.begins() == Begins::WhenSaid {
             self.sink.started(attempts.to_vec());
         }
     }
 
-    /// Returns whether somebody looks at when calls begin, see [`started`](Self::started).
-    pub const fn wants_starts(&self) -> bool {
-        self.wants.starts
+    /// Returns whether somebody wants to be told when calls begin, see [`started`](Self::started).
+    pub const fn begins(&self) -> Begins {
+        self.wants.begins
     }
 
     /// Returns whether there are limits that replies may tell of, see [`tell`](Self::tell).

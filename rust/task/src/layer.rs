@@ -22,6 +22,8 @@ mod conform;
 use std::fmt;
 use std::sync::Arc;
 
+use sparkawait_core::operator::Begins;
+
 use crate::error::TaskError;
 use crate::function::{Replies, TaskFunction, Wants};
 use crate::row_config::RowConfig;
@@ -30,9 +32,19 @@ use conform::ConformingSink;
 /// Makes a function that sends its replies there.
 pub type MakeFunction<'a> = Box<dyn FnOnce(Replies) -> Result<TaskFunction, TaskError> + 'a>;
 
+/// What a layer stands in front of: a function, or another layer.
+pub struct Inner<'a> {
+    /// Makes it.
+    pub make: MakeFunction<'a>,
+    /// When its calls begin. A layer that makes all of them as it gets them says nothing of it.
+    pub begins: Begins,
+}
+
+sparkawait_core::opaque_debug!(Inner<'_>, begins: begins);
+
 /// What a task is told of one of its layers.
 pub trait Layer: fmt::Debug + Send + Sync {
-    /// Puts the layer in front of the function that `inner` makes.
+    /// Puts the layer in front of `inner`.
     ///
     /// What is returned gets the calls of the operator, or of the layer above. `replies` leads
     /// there, too; `inner` is given the sink that takes the replies of the function. `rows` says
@@ -43,15 +55,15 @@ pub trait Layer: fmt::Debug + Send + Sync {
     /// What the layer is told does not fit the rows, or whatever `inner` fails with.
     fn wrap(
         &self,
-        inner: MakeFunction<'_>,
+        inner: Inner<'_>,
         replies: Replies,
         rows: &RowConfig,
     ) -> Result<TaskFunction, TaskError>;
 
-    /// Whether it answers some calls itself, and says of the others that they
-    /// [start](Replies::started).
-    fn announces_calls(&self) -> bool {
-        false
+    /// Returns when the calls of the layer begin, if those of what it stands in front of begin so. A
+    /// layer that answers some calls itself [says](Replies::started) which of them it makes.
+    fn begins(&self, inner: Begins) -> Begins {
+        inner
     }
 }
 
@@ -62,24 +74,26 @@ pub trait Layer: fmt::Debug + Send + Sync {
 /// Whatever a layer or `function` fails with.
 pub(crate) fn stack<'a>(
     layers: &'a [Arc<dyn Layer>],
-    function: MakeFunction<'a>,
+    function: Inner<'a>,
     replies: Replies,
     rows: &'a RowConfig,
 ) -> Result<TaskFunction, TaskError> {
+    let Inner { make, begins } = function;
     if layers.is_empty() {
-        return function(replies);
+        return make(replies);
     }
     let results = &rows.results;
-    // What a layer answers itself never begins.
-    let wants = replies.wants();
-    let wants = Wants { starts: wants.starts && wants.starts_of_function, ..wants };
+    let wants = Wants { begins, ..replies.wants() };
     let conformed: MakeFunction<'a> = Box::new(move |replies| {
         let sink = ConformingSink::new(results, replies.wanting(wants));
-        function(Replies::to(sink).wanting(wants))
+        make(Replies::to(sink).wanting(wants))
     });
-    let stacked = layers
-        .iter()
-        .rev()
-        .fold(conformed, |inner, layer| Box::new(move |replies| layer.wrap(inner, replies, rows)));
-    stacked(replies)
+    let conformed = Inner { make: conformed, begins };
+    let stacked = layers.iter().rev().fold(conformed, |inner, layer| {
+        let begins = layer.begins(inner.begins);
+        let wants = Wants { begins, ..wants };
+        let make = move |replies: Replies| layer.wrap(inner, replies.wanting(wants), rows);
+        Inner { make: Box::new(make), begins }
+    });
+    (stacked.make)(replies)
 }

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use sparkawait_core::operator::{AttemptId, Config, HedgedAttempts};
+use sparkawait_core::operator::{AttemptId, Begins, Config};
 use sparkawait_runtime::clock::{Clock, MonotonicClock};
 use sparkawait_runtime::{
     AsyncFunction, Carry, ChainedOperator, DrivenTask, Driver, DriverConfig, Feeder, Mailbox,
@@ -16,7 +16,7 @@ use crate::concurrency::Concurrency;
 use crate::error::TaskError;
 use crate::fan_out::{FanOutCalls, RowFanOut};
 use crate::function::{Calls, Replies, TaskFunction, Wants};
-use crate::layer::{Layer, MakeFunction, stack};
+use crate::layer::{Inner, Layer, MakeFunction, stack};
 use crate::row_check::RowCheck;
 use crate::row_config::RowConfig;
 use crate::saved::SavedOperator;
@@ -191,6 +191,18 @@ impl AsyncFunction<Calls> for OperatorFunction {
     }
 }
 
+/// Returns when the calls of the function of a task begin, as far as anybody looks at that: to say it
+/// costs a message a burst.
+fn begins_of_function(config: &TaskConfig) -> Begins {
+    let TaskConfig { operator, rows, layers, concurrency, .. } = config;
+    let is_looked_at = operator.attempt_timeout.is_some()
+        || operator.channels.is_some()
+        || operator.hedge.is_some()
+        || rows.info_column.is_some()
+        || !layers.is_empty();
+    if is_looked_at { concurrency.begins() } else { Begins::AtOnce }
+}
+
 /// Makes the operator at `position` of a task.
 fn operator(
     mailbox: &Mailbox<TaskCodec>,
@@ -200,28 +212,18 @@ fn operator(
     function: impl FnOnce(Replies) -> Result<TaskFunction, TaskError>,
 ) -> Result<ChainedOperator<TaskCodec, TaskFunction>, TaskError> {
     config.concurrency.bound(&mut config.operator);
-    // Nobody else looks at the time of a call. What a layer answers itself never begins.
-    let announces_starts = config.concurrency.starts_later()
-        && config.layers.is_empty()
-        && (config.operator.attempt_timeout.is_some()
-            || config.operator.channels.is_some()
-            || config.operator.hedge.is_some());
-    config.operator.announces_starts = announces_starts;
-    let announces_calls = config.operator.hedge.is_some()
-        && config.layers.first().is_some_and(|it| it.announces_calls());
-    if announces_calls {
-        config.operator.hedged = HedgedAttempts::Announced;
-    }
+    let of_function = begins_of_function(&config);
+    let begins = config.layers.iter().rev().fold(of_function, |inner, it| it.begins(inner));
+    config.operator.begins = begins;
     let policy = config.operator.channels.as_ref().map(|it| &it.policy);
     let limits =
         policy.is_some_and(|it| it.rate_limits.iter().flatten().any(|it| it.counted.is_some()));
     let requests = config.rows.prices.counts_requests;
     let statuses = config.rows.info_column.is_some();
-    let starts_of_function = config.concurrency.starts_later();
-    let starts = announces_starts || announces_calls || (statuses && starts_of_function);
-    let wants = Wants { starts, starts_of_function, limits, requests, statuses };
+    let wants = Wants { begins, limits, requests, statuses };
     let replies = Replies::to(mailbox.reply_sender(position)).wanting(wants);
-    let function = stack(&config.layers, Box::new(function), replies.clone(), &config.rows)?;
+    let function = Inner { make: Box::new(function), begins: of_function };
+    let function = stack(&config.layers, function, replies.clone(), &config.rows)?;
     let check = RowCheck::new(replies, &config.rows)?;
     let share = config.concurrency.shared().map(|(connections, calls)| {
         CallShare::of(connections, calls, mailbox.reply_sender(position))
@@ -233,7 +235,7 @@ fn operator(
     };
     // What a branch gets has the types of the operator that has it.
     let is_chained = position > 0 && !config.rows.is_branch;
-    let codec = TaskCodec::new(config.rows)?;
+    let codec = TaskCodec::new(config.rows, begins)?;
     let codec = if is_chained { codec.chained() } else { codec };
     let Some(saved) = saved else {
         return Ok(ChainedOperator::new(config.operator, config.driver, codec, function));

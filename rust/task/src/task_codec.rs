@@ -24,7 +24,7 @@ use sparkawait_arrow::{
 use sparkawait_core::ErrorKind;
 use sparkawait_core::element::{Key, StreamElement, StreamRecord};
 use sparkawait_core::operator::{
-    AttemptId, Completion, Emitted, Failure, Handled, Invocation, Remark, Retry,
+    AttemptId, Begins, Completion, Emitted, Failure, Handled, Invocation, Remark, Retry,
 };
 use sparkawait_core::policy::CallSign;
 use sparkawait_core::time::ProcessingTime;
@@ -66,8 +66,6 @@ pub struct TaskCodec {
     dropped: u64,
     /// Why a record failed that could not be put out.
     lost: Option<RowFailure>,
-    /// Records that failed without a call.
-    uncalled: u64,
     first_failures: FirstFailures,
     /// Bytes of the failures that wait to be emitted.
     failure_bytes: usize,
@@ -78,12 +76,12 @@ pub struct TaskCodec {
 }
 
 impl TaskCodec {
-    /// Makes a codec that holds nothing.
+    /// Makes a codec that holds nothing, for an operator whose calls begin so.
     ///
     /// # Errors
     ///
     /// Columns that do not exist, clash, or have an unfit type.
-    pub fn new(config: RowConfig) -> Result<Self, TaskError> {
+    pub fn new(config: RowConfig, begins: Begins) -> Result<Self, TaskError> {
         let (input, results) = (SchemaRef::clone(&config.input), SchemaRef::clone(&config.results));
         let columns = config.columns();
         let keys = config.key.as_ref().map(|names| KeyColumns::new(&columns, names)).transpose()?;
@@ -103,7 +101,7 @@ impl TaskCodec {
         let rows =
             RowStore::with_columns(input, results, output, on_error, error_column, info_column)?
                 .carrying(&config.carried);
-        let call_log = info_column.map(|_| Box::new(CallLog::new(prices.first_priced())));
+        let call_log = info_column.map(|_| Box::new(CallLog::new(prices.first_priced(), begins)));
         Ok(Self {
             config,
             columns,
@@ -119,7 +117,6 @@ impl TaskCodec {
             generator,
             dropped: 0,
             lost: None,
-            uncalled: 0,
             first_failures: FirstFailures::default(),
             failure_bytes: 0,
             call_log,
@@ -292,11 +289,10 @@ impl TaskCodec {
             {
                 failed.failure.add(why);
             }
-            let (bytes, kind) = (failed.failure.bytes(), failed.failure.kind);
+            let bytes = failed.failure.bytes();
             let completion = Completion::failed(failed.failure, failed.retry, failed.sign);
             if is_kept(complete(failed.attempt, completion)) {
                 self.failure_bytes += bytes;
-                self.uncalled += u64::from(self.is_uncalled(kind));
             }
         }
         Ok(())
@@ -576,10 +572,6 @@ impl BatchCodec for TaskCodec {
 
     fn dropped(&self) -> u64 {
         self.dropped
-    }
-
-    fn uncalled(&self) -> u64 {
-        self.uncalled
     }
 
     fn left(&self) -> RowsLeft {

@@ -12,7 +12,7 @@ use sparkawait_runtime::AsyncFunction;
 use sparkawait_task::error::TaskError;
 use sparkawait_task::function::{Calls, Replies, ReplyGroup, ReplySink, ResultGroup, TaskFunction};
 use sparkawait_task::layer::cache::{CacheConfig, CacheSettings};
-use sparkawait_task::layer::{Layer, MakeFunction};
+use sparkawait_task::layer::{Inner, Layer};
 use sparkawait_task::row_config::RowConfig;
 use sparkawait_task::task::TaskConfig;
 
@@ -47,11 +47,12 @@ impl Observer {
 impl Layer for Observer {
     fn wrap(
         &self,
-        inner: MakeFunction<'_>,
+        inner: Inner<'_>,
         replies: Replies,
         _rows: &RowConfig,
     ) -> Result<TaskFunction, TaskError> {
-        let function = inner(Replies::to(Observed { observer: self.clone(), below: replies }))?;
+        let sink = Observed { observer: self.clone(), below: replies };
+        let function = (inner.make)(Replies::to(sink))?;
         Ok(Box::new(Observed { observer: self.clone(), below: function }))
     }
 }
@@ -93,6 +94,10 @@ impl ReplySink for Observed<Replies> {
         }
         drop(seen);
         self.below.send(group)
+    }
+
+    fn started(&self, attempts: Vec<AttemptId>) {
+        self.below.started(&attempts);
     }
 
     fn fail(&self, error: TaskError) -> bool {

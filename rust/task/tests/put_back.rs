@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sparkawait_arrow::{RowRef, WatermarkStrategy};
 use sparkawait_core::element::{StreamElement, StreamRecord};
-use sparkawait_core::operator::OutputMode;
+use sparkawait_core::operator::{Begins, OutputMode};
 use sparkawait_runtime::BatchCodec;
 use sparkawait_task::task_codec::TaskCodec;
 
@@ -24,7 +24,7 @@ fn codec() -> TaskCodec {
         delay: Duration::ZERO,
         every: NonZeroUsize::new(2),
     });
-    TaskCodec::new(rows).unwrap()
+    TaskCodec::new(rows, Begins::AtOnce).unwrap()
 }
 
 /// Takes all elements of two batches; each record is refused so many times before.

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use sparkawait_core::operator::AttemptId;
 use sparkawait_task::error::TaskError;
 use sparkawait_task::function::{Replies, ReplyGroup, ReplySink};
 
@@ -17,7 +18,8 @@ pub(crate) struct PanicsOnce {
 impl PanicsOnce {
     /// Stands before `replies`.
     pub(crate) fn before(replies: Replies) -> Replies {
-        Replies::to(Self { passed: Arc::default(), replies })
+        let way = replies.clone();
+        way.through(Self { passed: Arc::default(), replies })
     }
 }
 
@@ -27,6 +29,10 @@ impl ReplySink for PanicsOnce {
             assert_ne!(self.passed.fetch_add(1, Ordering::SeqCst), 0, "out of luck");
         }
         self.replies.send(group)
+    }
+
+    fn started(&self, attempts: Vec<AttemptId>) {
+        self.replies.started(&attempts);
     }
 
     fn fail(&self, error: TaskError) -> bool {

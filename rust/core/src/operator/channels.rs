@@ -118,12 +118,18 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             return;
         };
         let channel = in_flight.channel;
-        let Some(Run { since, .. }) = run else { return channels.resume(channel) };
-        // A call that got less than half of the time is not to blame: others had the rest.
+        let Some(Run { since, has_begun, .. }) = run else { return channels.resume(channel) };
         let took = now.nanos_since(since);
-        let is_late = took >= self.timeout_nanos - took.min(self.timeout_nanos);
-        let sign = if is_late { CallSign::TimedOut } else { CallSign::CutOff };
-        channels.observe_attempt(channel, id, in_flight.attempt, since, now, sign);
+        if has_begun {
+            // A call that got less than half of the time is not to blame: others had the rest.
+            let is_late = took >= self.timeout_nanos - took.min(self.timeout_nanos);
+            let sign = if is_late { CallSign::TimedOut } else { CallSign::CutOff };
+            channels.observe_attempt(channel, id, in_flight.attempt, since, now, sign);
+        } else {
+            // It earns no retry. Its permits stay taken: that it has begun may be in the mail.
+            channels.note_answer(channel, CallSign::CutOff, now);
+            channels.observe_call(channel, id, since, now, CallSign::CutOff);
+        }
         channels.finish_call(channel, took, now);
     }
 

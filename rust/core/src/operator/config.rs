@@ -58,19 +58,25 @@ pub enum EndOfInput {
     KeepRetrying,
 }
 
-/// Which attempts may have a second call, earn some, and say how long calls take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HedgedAttempts {
-    /// All of them.
-    All,
-    /// Those that the function says a call is made for, with
-    /// [`handle_started`](super::AsyncWaitOperator::handle_started): it answers others without one.
-    Announced,
+/// When the call begins that a record was handed to the function for.
+///
+/// Only a call that has begun is an attempt: it has `attempt_timeout`, may get a second one beside
+/// it, costs tokens when it is tried again, tells of its destination when it takes too long, and is
+/// counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Begins {
+    /// At once: the function calls for each record that it gets.
+    #[default]
+    AtOnce,
+    /// When that is said, with
+    /// [`handle_started`](super::AsyncWaitOperator::handle_started). Before that the record waits for
+    /// something of the function: a connection, a thread, others to go with, or the call of another
+    /// record, whose answer it gets without a call of its own. So some never begin.
+    WhenSaid,
 }
 
 /// The settings of an [`AsyncWaitOperator`](super::AsyncWaitOperator).
 #[derive(Clone, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "settings that depend on nothing else")]
 pub struct Config {
     /// In which order results leave.
     pub mode: OutputMode,
@@ -88,9 +94,8 @@ pub struct Config {
     /// For how long a record waits for a destination that is not there: one that is paused, or has not
     /// answered for `timeout`. `None`: for `timeout`, and as long as its destination asks it to.
     pub max_wait: Option<Duration>,
-    /// Whether an attempt begins when the function says so, and not when it is called: see
-    /// [`handle_started`](super::AsyncWaitOperator::handle_started).
-    pub announces_starts: bool,
+    /// When calls begin.
+    pub begins: Begins,
     /// Whether a call that may have been carried out may be made again: one that took too long, or
     /// ended with [`Retry::IfRepeatable`](super::action::Retry::IfRepeatable).
     pub is_repeatable: bool,
@@ -111,8 +116,6 @@ pub struct Config {
     pub seed: u64,
     /// When a call that is slow gets another one beside it; `None`: never.
     pub hedge: Option<HedgeConfig>,
-    /// Which attempts count for that.
-    pub hedged: HedgedAttempts,
     /// How the permits are spread over destinations; `None`: first come, first served.
     pub channels: Option<ChannelConfig>,
     /// Permits of those limits in time that others share.
@@ -130,7 +133,7 @@ impl Config {
             timeout: None,
             attempt_timeout: None,
             max_wait: None,
-            announces_starts: false,
+            begins: Begins::AtOnce,
             is_repeatable: true,
             retry: None,
             retry_budget: None,
@@ -140,7 +143,6 @@ impl Config {
             at_end_of_input: EndOfInput::LastAttempt,
             seed: 0,
             hedge: None,
-            hedged: HedgedAttempts::All,
             channels: None,
             permit_sources: None,
         }

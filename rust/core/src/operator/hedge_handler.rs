@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use super::action::{AttemptId, Completion, Handled, Invocation};
 use super::in_flight::{Calls, InFlight, Run};
-use super::{AsyncWaitOperator, HedgedAttempts};
+use super::{AsyncWaitOperator, Begins};
 use crate::flow::Next;
 use crate::policy::CallSign;
 use crate::queue::StreamElementQueue;
@@ -27,13 +27,11 @@ use crate::time::ProcessingTime;
 const LOOKED_AT: usize = 8;
 
 impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
-    /// Waits until a call that starts counts as slow.
+    /// Waits until a first call that begins counts as slow.
     #[inline(never)]
     pub(super) fn watch(&mut self, attempt: AttemptId, now: ProcessingTime) {
-        let counts = !attempt.is_hedge() && self.config.hedged == HedgedAttempts::All;
-        let Some(hedging) = self.hedging.as_mut().filter(|_| counts) else { return };
-        let slow = hedging.delay.on_start(now);
-        if let Some(slow) = slow.filter(|_| !self.config.announces_starts) {
+        let hedging = self.hedging.as_mut().filter(|_| !attempt.is_hedge());
+        if let Some(slow) = hedging.and_then(|it| it.delay.on_start(now)) {
             self.timers.hedges.push(slow, attempt);
         }
     }
@@ -84,17 +82,13 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                 }
             }
             hedging.delay.on_hedge();
-            hedging.pair(attempt.entry, channel, now);
+            hedging.pair(attempt.entry, channel, Run::new(self.config.begins, now));
             let value = in_flight.record.value.clone();
             in_flight.run_mut().into_iter().for_each(|it| it.calls = Calls::Both);
             self.running += 1;
-            self.metrics.attempts += 1;
-            self.metrics.hedged += 1;
             let attempt = attempt.hedge();
-            if let Some(timeout) = self.config.attempt_timeout
-                && !self.config.announces_starts
-            {
-                self.timers.attempts.push(now + timeout, attempt);
+            if self.config.begins == Begins::AtOnce {
+                self.begin_call(attempt, now);
             }
             self.actions.invoke.push(Invocation { attempt, value });
         }
@@ -111,7 +105,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         now: ProcessingTime,
     ) {
         let run = self.queue.get_mut(attempt.entry).and_then(|it| it.run());
-        let Some(Run { calls, since }) = run else { return };
+        let Some(Run { calls, since, .. }) = run else { return };
         if is_answer {
             self.metrics.hedges_won += u64::from(attempt.is_hedge());
             // Also of a call that the one beside it was faster than, or slow calls would vanish from
@@ -144,7 +138,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         ended: Completion<R, F>,
         now: ProcessingTime,
     ) -> Handled {
-        let took = self.end_one(attempt, ended.sign, now);
+        let (took, has_begun) = self.end_one(attempt, ended.sign, now);
+        self.metrics.correct(attempt, has_begun, ended.sign);
         if let Err(failure) = ended.outcome {
             self.last_failures.insert(attempt.entry, failure);
         }
@@ -153,20 +148,20 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     }
 
     /// Gives the permit of one of the two calls of a record back; returns the nanoseconds
-    /// that it ran for.
-    fn end_one(&mut self, attempt: AttemptId, sign: CallSign, now: ProcessingTime) -> u64 {
+    /// that it ran for, and whether it had begun.
+    fn end_one(&mut self, attempt: AttemptId, sign: CallSign, now: ProcessingTime) -> (u64, bool) {
         let second = self.hedging.as_mut().and_then(|it| it.unpair(attempt.entry));
         let (Some(in_flight), Some(second)) = (self.queue.get_mut(attempt.entry), second) else {
-            return 0;
+            return (0, false);
         };
         let channel = in_flight.channel;
-        let Some(run) = in_flight.run_mut() else { return 0 };
-        let started = if attempt.is_hedge() {
+        let Some(run) = in_flight.run_mut() else { return (0, false) };
+        let second = Run { calls: Calls::Hedge, since: second.since, has_begun: second.has_begun };
+        let Run { since: started, has_begun, .. } = if attempt.is_hedge() {
             run.calls = Calls::First;
             second
         } else {
-            run.calls = Calls::Hedge;
-            std::mem::replace(&mut run.since, second)
+            std::mem::replace(run, second)
         };
         self.running -= 1;
         if let Some(channels) = &mut self.channels {
@@ -177,7 +172,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             channels.observe_call(channel, attempt.entry, started, now, sign);
             channels.end_one_of_two(channel, attempt.entry);
         }
-        now.nanos_since(started)
+        (now.nanos_since(started), has_begun)
     }
 }
 

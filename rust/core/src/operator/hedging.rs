@@ -5,19 +5,28 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
 
 use super::action::AttemptId;
-use super::config::HedgedAttempts;
+use super::in_flight::Run;
 use crate::flow::ChannelId;
 use crate::key_hasher::KeyHasher;
 use crate::policy::{HedgeConfig, HedgeDelay};
 use crate::queue::EntryId;
 use crate::time::ProcessingTime;
 
+/// The second call of a record.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Second {
+    channel: ChannelId,
+    /// As of a first one, see [`Run`].
+    pub(super) since: ProcessingTime,
+    pub(super) has_begun: bool,
+}
+
 /// Which calls are slow, and which have another one beside them.
 #[derive(Debug)]
 pub(super) struct Hedging {
     pub(super) delay: HedgeDelay,
-    /// Records with two calls: when the second one started, and where.
-    pairs: HashMap<EntryId, (ProcessingTime, ChannelId), BuildHasherDefault<KeyHasher>>,
+    /// The second calls of records with two.
+    pairs: HashMap<EntryId, Second, BuildHasherDefault<KeyHasher>>,
     /// How many of them there are of each channel, by its number.
     pairs_of: Vec<u32>,
     /// Slow calls that wait for a second one; some have ended since.
@@ -61,39 +70,30 @@ impl Hedging {
         }
     }
 
-    /// Notes that a call begins that has waited since it was started; returns when it is slow.
-    pub(super) fn began(
-        &mut self,
-        attempt: AttemptId,
-        hedged: HedgedAttempts,
-        now: ProcessingTime,
-    ) -> Option<ProcessingTime> {
-        if let Some((since, _)) = self.pairs.get_mut(&attempt.entry).filter(|_| attempt.is_hedge())
-        {
-            *since = now;
-        }
-        let earns = hedged == HedgedAttempts::Announced && !attempt.is_hedge();
-        if earns { self.delay.on_start(now) } else { self.delay.slow_at(now) }
-    }
-
-    /// Notes that a second call starts.
-    pub(super) fn pair(&mut self, entry: EntryId, channel: ChannelId, now: ProcessingTime) {
+    /// Notes that a second call is handed over, in the state of `run`.
+    pub(super) fn pair(&mut self, entry: EntryId, channel: ChannelId, run: Run) {
         let place = channel.0 as usize;
         self.pairs_of.resize(self.pairs_of.len().max(place + 1), 0);
         self.pairs_of[place] += 1;
-        self.pairs.insert(entry, (now, channel));
+        let Run { since, has_begun, .. } = run;
+        self.pairs.insert(entry, Second { channel, since, has_begun });
     }
 
-    /// Notes that one of the two calls of a record has ended; returns when the second one started.
-    pub(super) fn unpair(&mut self, entry: EntryId) -> Option<ProcessingTime> {
-        let (second, channel) = self.pairs.remove(&entry)?;
-        self.pairs_of[channel.0 as usize] -= 1;
+    /// Notes that one of the two calls of a record has ended; returns the second one.
+    pub(super) fn unpair(&mut self, entry: EntryId) -> Option<Second> {
+        let second = self.pairs.remove(&entry)?;
+        self.pairs_of[second.channel.0 as usize] -= 1;
         Some(second)
     }
 
-    /// Returns when the second call of a record started, if it has two.
-    pub(super) fn second(&self, entry: EntryId) -> Option<ProcessingTime> {
-        self.pairs.get(&entry).map(|(second, _)| *second)
+    /// Returns the second call of a record, if it has two.
+    pub(super) fn second(&self, entry: EntryId) -> Option<Second> {
+        self.pairs.get(&entry).copied()
+    }
+
+    /// Does as [`second`](Self::second) for one who changes it.
+    pub(super) fn second_mut(&mut self, entry: EntryId) -> Option<&mut Second> {
+        self.pairs.get_mut(&entry)
     }
 
     /// Returns how many records have two calls.

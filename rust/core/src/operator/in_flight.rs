@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::action::AttemptId;
+use super::config::Begins;
 use crate::element::StreamRecord;
 use crate::flow::ChannelId;
 use crate::queue::EntryId;
@@ -45,13 +46,23 @@ pub(super) enum Calls {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
     pub(super) calls: Calls,
-    /// When its first call began; of one whose second call runs alone, that one.
+    /// When its first call began, or was handed over if it has not; of one whose second call runs
+    /// alone, that one.
     pub(super) since: ProcessingTime,
+    /// Whether that call has begun. Else the record calls nobody: see [`Begins`].
+    pub(super) has_begun: bool,
 }
 
 impl Run {
-    const fn begin(now: ProcessingTime) -> Self {
-        Self { calls: Calls::First, since: now }
+    /// Makes the run of a record that is handed over now.
+    #[inline]
+    pub(super) const fn new(begins: Begins, now: ProcessingTime) -> Self {
+        Self { calls: Calls::First, since: now, has_begun: matches!(begins, Begins::AtOnce) }
+    }
+
+    /// Whether it is one that nobody has called for so far.
+    pub(super) const fn is_uncalled(self) -> bool {
+        matches!(self.calls, Calls::First) && !self.has_begun
     }
 }
 
@@ -59,7 +70,7 @@ impl Run {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LastCall {
     pub(super) channel: ChannelId,
-    pub(super) since: ProcessingTime,
+    pub(super) run: Run,
     /// Whether its record ends with it, too.
     pub(super) is_final: bool,
 }
@@ -88,27 +99,29 @@ pub(super) struct InFlight<E> {
 impl<E: Clone> InFlight<E> {
     /// Begins the next attempt; returns what it is called and the value to call for.
     #[inline]
-    pub(super) fn begin(&mut self, id: EntryId, now: ProcessingTime) -> (AttemptId, E) {
-        self.phase = Phase::Running(Run::begin(now));
+    pub(super) fn begin(&mut self, id: EntryId, run: Run) -> (AttemptId, E) {
+        self.phase = Phase::Running(run);
         self.attempt += 1;
         (AttemptId { entry: id, attempt: self.attempt }, self.record.value.clone())
     }
 }
 
 impl<E> InFlight<E> {
-    /// Admits a record; with `starts` its first attempt runs.
+    /// Admits a record; with `run` its first attempt runs.
     #[inline]
     pub(super) fn new(
         record: StreamRecord<E>,
-        starts: bool,
+        run: Option<Run>,
         channel: ChannelId,
         timeout_nanos: u64,
         now: ProcessingTime,
     ) -> Self {
-        let deadline = if starts { now.after_nanos(timeout_nanos) } else { ProcessingTime::NEVER };
-        let waits = Phase::Waiting { since: now };
-        let phase = if starts { Phase::Running(Run::begin(now)) } else { waits };
-        Self { record, phase, attempt: u32::from(starts), admitted_at: now, deadline, channel }
+        let (phase, deadline) = match run {
+            Some(run) => (Phase::Running(run), now.after_nanos(timeout_nanos)),
+            None => (Phase::Waiting { since: now }, ProcessingTime::NEVER),
+        };
+        let attempt = u32::from(run.is_some());
+        Self { record, phase, attempt, admitted_at: now, deadline, channel }
     }
 
     /// Returns since when it has waited for its key or its turn, if it does.
@@ -170,8 +183,8 @@ impl<E> InFlight<E> {
         if !retries {
             self.phase = Phase::Completed;
         }
-        let since = run.map_or(self.admitted_at, |it| it.since);
-        LastCall { channel: self.channel, since, is_final: !retries }
+        let run = run.unwrap_or(Run::new(Begins::AtOnce, self.admitted_at));
+        LastCall { channel: self.channel, run, is_final: !retries }
     }
 
     /// Returns whether `attempt` is its attempt, which runs.

@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use super::AsyncWaitOperator;
+use super::action::AttemptId;
 use super::in_flight::Phase;
+use crate::policy::CallSign;
 use crate::queue::StreamElementQueue;
 
 /// Totals since the operator was built, and levels as of now.
@@ -17,11 +19,11 @@ pub struct Metrics {
     pub admitted: u64,
     /// Records that left, failed ones included where the policy emits them.
     pub emitted: u64,
-    /// Calls started, retries included.
+    /// Calls that have begun, retries and second calls included.
     pub attempts: u64,
-    /// Calls started after the first one of a record.
+    /// Those of them that followed an earlier attempt of their record.
     pub retries: u64,
-    /// Calls started beside one that was slow.
+    /// Those of them that were made beside one that was slow.
     pub hedged: u64,
     /// Those of them whose outcome became the record's.
     pub hedges_won: u64,
@@ -31,7 +33,7 @@ pub struct Metrics {
     pub failures: u64,
     /// Calls cancelled: timed out, in flight at failure or close, or slower than one beside them.
     pub cancelled: u64,
-    /// Calls running now.
+    /// Calls that wait for their outcome now, whether they have begun or not.
     pub in_flight: usize,
     /// Records held now, pending and completed.
     pub queue_size: usize,
@@ -56,6 +58,41 @@ pub struct Levels {
     pub asked: usize,
     /// Records between two attempts.
     pub backing_off: usize,
+}
+
+impl Metrics {
+    /// Counts a call that begins.
+    #[inline]
+    pub(super) const fn begin(&mut self, attempt: AttemptId) {
+        self.attempts += 1;
+        if attempt.is_hedge() {
+            self.hedged += 1;
+        } else if attempt.attempt > 1 {
+            self.retries += 1;
+        }
+    }
+
+    /// Takes back what [`begin`](Self::begin) has counted: nobody was called.
+    const fn take_back(&mut self, attempt: AttemptId) {
+        self.attempts -= 1;
+        if attempt.is_hedge() {
+            self.hedged -= 1;
+        } else if attempt.attempt > 1 {
+            self.retries -= 1;
+        }
+    }
+
+    /// Counts a call as its answer says that it was made or not; it had begun as far as was known if
+    /// `has_begun`.
+    #[cold]
+    pub(super) const fn correct(&mut self, attempt: AttemptId, has_begun: bool, sign: CallSign) {
+        match sign {
+            CallSign::NotCalled if has_begun => self.take_back(attempt),
+            CallSign::NotCalled | CallSign::CutOff => {}
+            _ if has_begun => {}
+            _ => self.begin(attempt),
+        }
+    }
 }
 
 impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {

@@ -17,7 +17,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         let second = self.hedging.as_ref().and_then(|it| it.second(attempt.entry));
         let second = second.filter(|_| attempt.is_hedge());
         let Some(run) = in_flight.run() else { return };
-        let (started, channel) = (second.unwrap_or(run.since), in_flight.channel);
+        let (started, channel) = (second.map_or(run.since, |it| it.since), in_flight.channel);
         if self.channels.is_none() && matches!(remark, Remark::Pause(_)) {
             self.make_single_channel(now);
         }

@@ -8,8 +8,8 @@
 use super::action::{
     AttemptId, Completion, Emitted, Failure, Handled, Invocation, NotCalled, Retry, TooLate,
 };
-use super::in_flight::{Calls, LastCall, Phase};
-use super::{AsyncWaitOperator, EndOfInput, FailAfter, FailurePolicy, Outcome};
+use super::in_flight::{Calls, LastCall, Phase, Run};
+use super::{AsyncWaitOperator, Begins, EndOfInput, FailAfter, FailurePolicy, Outcome};
 use crate::policy::CallSign;
 use crate::queue::{EntryId, StreamElementQueue};
 use crate::retry::mix;
@@ -81,11 +81,16 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         completion: Completion<R, F>,
         now: ProcessingTime,
     ) -> Handled {
-        let nanos = now.nanos_since(call.since);
+        let Run { since, has_begun, calls } = call.run;
+        let nanos = now.nanos_since(since);
         self.running -= 1;
+        if has_begun != (completion.sign != CallSign::NotCalled) {
+            let made = if calls == Calls::Hedge { attempt.hedge() } else { attempt };
+            self.metrics.correct(made, has_begun, completion.sign);
+        }
         if let Some(channels) = &mut self.channels {
             let (channel, AttemptId { entry, attempt }) = (call.channel, attempt);
-            channels.observe_attempt(channel, entry, attempt, call.since, now, completion.sign);
+            channels.observe_attempt(channel, entry, attempt, since, now, completion.sign);
             if call.is_final {
                 channels.forget_price(entry);
                 channels.end_call(channel, nanos);
@@ -314,50 +319,59 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         if in_flight.deadline != known {
             self.timers.records.push(in_flight.deadline, id);
         }
-        let (attempt, value) = in_flight.begin(id, now);
+        let (attempt, value) = in_flight.begin(id, Run::new(self.config.begins, now));
         self.invoke(attempt, value, now);
     }
 
-    /// Asks for a call; its permit is taken.
+    /// Hands a record over to be called for; its permit is taken.
     #[expect(clippy::inline_always, reason = "once per record, from two places")]
     #[inline(always)]
     pub(super) fn invoke(&mut self, attempt: AttemptId, value: E, now: ProcessingTime) {
         self.running += 1;
-        self.metrics.attempts += 1;
-        self.metrics.retries += u64::from(attempt.attempt > 1);
-        if let Some(timeout) = self.config.attempt_timeout
-            && !self.config.announces_starts
-        {
+        if self.config.begins == Begins::AtOnce {
+            self.begin_call(attempt, now);
+        }
+        self.actions.invoke.push(Invocation { attempt, value });
+    }
+
+    /// Begins a call, which is an attempt of its record from now on: the one place where it is
+    /// counted, and gets its time.
+    #[expect(clippy::inline_always, reason = "once per record, from two places")]
+    #[inline(always)]
+    pub(super) fn begin_call(&mut self, attempt: AttemptId, now: ProcessingTime) {
+        self.metrics.begin(attempt);
+        if let Some(timeout) = self.config.attempt_timeout {
             self.timers.attempts.push(now + timeout, attempt);
         }
         if self.hedging.is_some() {
             self.watch(attempt, now);
         }
-        self.actions.invoke.push(Invocation { attempt, value });
     }
 
-    /// Begins an attempt that was called before and has waited since, with the timeout of an attempt
-    /// and all that its duration tells of its destination. Ignored once its outcome is there.
-    ///
-    /// For a function whose calls wait for something of its own, with
-    /// [`announces_starts`](super::Config::announces_starts), or which makes some of them only, with
-    /// [`HedgedAttempts::Announced`](super::HedgedAttempts): these may have second ones from now on.
+    /// Begins the call of a record that was handed over and has waited since, see
+    /// [`Begins::WhenSaid`]; to be said once, before its outcome. One that nobody waits for any more was
+    /// made all the same, and is counted.
     pub fn handle_started(&mut self, attempt: AttemptId, now: ProcessingTime) {
+        if self.config.begins == Begins::AtOnce || self.is_closed {
+            return;
+        }
         let in_flight = self.queue.get_mut(attempt.entry).filter(|it| it.awaits(attempt));
-        let Some(run) = in_flight.and_then(|it| it.run_mut()) else { return };
-        if run.calls != Calls::Both || !attempt.is_hedge() {
-            run.since = now;
+        let Some(run) = in_flight.and_then(|it| it.run_mut()) else {
+            return self.metrics.begin(attempt);
+        };
+        let (since, has_begun) = if run.calls == Calls::Both && attempt.is_hedge() {
+            let Some(second) = self.hedging.as_mut().and_then(|it| it.second_mut(attempt.entry))
+            else {
+                return;
+            };
+            (&mut second.since, &mut second.has_begun)
+        } else {
+            (&mut run.since, &mut run.has_begun)
+        };
+        if std::mem::replace(has_begun, true) {
+            return;
         }
-        if let Some(hedging) = &mut self.hedging {
-            let earliest = hedging.began(attempt, self.config.hedged, now);
-            if let Some(slow) = earliest.filter(|_| !attempt.is_hedge()) {
-                self.timers.hedges.push(slow, attempt);
-            }
-        }
-        if let Some(timeout) = self.config.attempt_timeout
-            && self.config.announces_starts
-        {
-            self.timers.attempts.push(now + timeout, attempt);
-        }
+        *since = now;
+        self.begin_call(attempt, now);
     }
 }

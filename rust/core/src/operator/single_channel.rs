@@ -65,9 +65,11 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     pub(super) fn make_single_channel(&mut self, now: ProcessingTime) {
         let mut channels = self.config.single_channel();
         let pending: Vec<EntryId> = self.queue.values().into_iter().filter_map(pending).collect();
+        let mut uncalled = 0;
         for id in pending {
             let Some(in_flight) = self.queue.get_mut(id) else { continue };
             in_flight.channel = channels.admit(None, in_flight.run().is_some(), now).0;
+            uncalled += usize::from(in_flight.run().is_some_and(Run::is_uncalled));
             match in_flight.phase {
                 Phase::Running(Run { calls: Calls::Both, .. }) => {
                     let second = channels.try_hedge(in_flight.channel, id, |_| true, now);
@@ -96,7 +98,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             channels.set_window(window);
         }
         let (attempts, retries) = (self.metrics.attempts, self.metrics.retries);
-        channels.note_earlier_calls(attempts.saturating_sub(retries + self.running as u64), now);
+        let running = self.running.saturating_sub(uncalled) as u64;
+        channels.note_earlier_calls(attempts.saturating_sub(retries + running), now);
         self.channels = Some(channels);
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::element::Timestamp;
-use crate::policy::{CallSign, RetryBudgetConfig};
+use crate::policy::{CallSign, HedgeAfter, HedgeConfig, RetryBudgetConfig};
 use crate::retry::AsyncRetryStrategy;
 
 mod restored;
@@ -322,7 +322,7 @@ fn an_attempt_that_waits_begins_when_the_function_says_so() {
     let mut operator = operator(OutputMode::Ordered, 1, |config| {
         config.timeout = None;
         config.attempt_timeout = Some(Duration::from_nanos(3));
-        config.announces_starts = true;
+        config.begins = Begins::WhenSaid;
         config.on_failure = FailurePolicy::Emit;
     });
     let first = put(&mut operator, "a", 0);
@@ -339,8 +339,55 @@ fn an_attempt_that_waits_begins_when_the_function_says_so() {
 }
 
 #[test]
+fn a_record_that_nobody_is_called_for_has_no_attempt() {
+    let mut operator = operator(OutputMode::Ordered, 4, |config| {
+        config.begins = Begins::WhenSaid;
+        config.on_failure = FailurePolicy::Emit;
+        config.hedge =
+            Some(HedgeConfig { after: HedgeAfter::Time(Duration::from_nanos(3)), max_extra: 1.0 });
+    });
+    let calls = put(&mut operator, "abcd", 0);
+    operator.handle_started(calls[0], at(1));
+    // Said twice it is one call still.
+    operator.handle_started(calls[0], at(2));
+    // An answer that nobody was called for, and one that tells of a call that nothing was said of.
+    let known = Completion { sign: CallSign::NotCalled, ..Completion::answered('B', Retry::No) };
+    operator.handle_completion(calls[1], known, at(3));
+    operator.handle_completion(calls[2], Completion::answered('C', Retry::No), at(3));
+    assert_eq!(operator.metrics(at(3)).attempts, 2);
+    operator.handle_time(at(10));
+
+    assert_eq!(operator.metrics(at(10)).attempts, 2);
+    let attempts = std::iter::from_fn(|| operator.pop_output()).map(|it| match it {
+        StreamElement::Record(emitted) => emitted.attempts,
+        StreamElement::Watermark(_) => panic!("no watermark came"),
+    });
+    assert_eq!(attempts.collect::<Vec<_>>(), [1, 1, 1, 0]);
+}
+
+#[test]
+fn a_call_that_was_not_made_after_all_is_not_counted() {
+    let mut operator = operator(OutputMode::Ordered, 2, |config| {
+        retry_twice(config);
+        config.timeout = None;
+    });
+    let calls = put(&mut operator, "ab", 0);
+    let known =
+        |retry| Completion { sign: CallSign::NotCalled, ..Completion::answered('A', retry) };
+
+    operator.handle_completion(calls[0], known(Retry::Yes), at(1));
+    operator.handle_time(at(4));
+    let again = started(&mut operator);
+    assert_eq!((operator.metrics(at(4)).attempts, operator.metrics(at(4)).retries), (2, 1));
+    operator.handle_completion(again[0], known(Retry::No), at(5));
+    reply(&mut operator, calls[1], 'B', 5);
+
+    assert_eq!((operator.metrics(at(5)).attempts, operator.metrics(at(5)).retries), (1, 0));
+}
+
+#[test]
 fn the_duration_of_a_call_is_counted_from_its_start() {
-    let mut operator = operator(OutputMode::Ordered, 1, |config| config.announces_starts = true);
+    let mut operator = operator(OutputMode::Ordered, 1, |config| config.begins = Begins::WhenSaid);
     let first = put(&mut operator, "a", 0);
     operator.handle_started(first[0], at(10));
 

@@ -134,6 +134,11 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         if self.channels.is_some() {
             self.time_out_in_channel(id, run, now);
         }
+        if run.is_some_and(Run::is_uncalled)
+            && let Some(in_flight) = self.queue.get_mut(id)
+        {
+            in_flight.attempt -= 1;
+        }
         self.run_out(id, None, now);
     }
 
@@ -168,7 +173,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     fn time_out_attempt(&mut self, attempt: AttemptId, now: ProcessingTime) {
         let in_flight = self.queue.get_mut(attempt.entry).filter(|it| it.awaits(attempt));
         let run = in_flight.filter(|_| !self.is_closed).and_then(|it| it.run());
-        let Some(Run { calls, since }) = run else { return };
+        let Some(Run { calls, since, .. }) = run else { return };
         self.note_silence(since, now);
         let repeats = self.may_retry(attempt.first(), Retry::IfRepeatable);
         if repeats {

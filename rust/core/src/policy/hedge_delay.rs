@@ -64,14 +64,9 @@ impl HedgeDelay {
         Self { config, counts, known: 0, countdown: 0, percentile: None, saved: 0.0 }
     }
 
-    /// Is told that a first attempt starts; returns when a second one may, if it may at all.
+    /// Is told that a first attempt begins; returns when a second one may, if it may at all.
     pub fn on_start(&mut self, now: ProcessingTime) -> Option<ProcessingTime> {
         self.saved = (self.saved + self.config.max_extra.clamp(0.0, 1.0)).min(SAVED);
-        self.slow_at(now)
-    }
-
-    /// Returns when a call that begins now counts as slow, if that is known.
-    pub fn slow_at(&self, now: ProcessingTime) -> Option<ProcessingTime> {
         match self.config.after {
             HedgeAfter::Time(after) => Some(now + after),
             HedgeAfter::Percentile(_) => Some(now.after_nanos(self.percentile?)),

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What an operator says when something is wrong: what it holds, and what its account lacks.
 
+use sparkawait_core::operator::Begins;
+
 use super::ChainedOperator;
 use crate::account::Calls;
 use crate::async_function::AsyncFunction;
@@ -62,12 +64,23 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
     ) -> Result<(), X::Error> {
         let on_the_way = before.and_then(|it| self.account.mismatch_behind(&it.codec.left()));
         let mismatch = on_the_way.or_else(|| self.account.mismatch(&self.codec.left(), held));
-        mismatch.map_or(Ok(()), |it| Err(X::broken(self.lost(position, &it))))
+        mismatch.map_or(Ok(()), |it| Err(X::broken(self.lost(position, &it))))?;
+        // No row is wrong by that, so no job ends for it.
+        debug_assert_eq!(self.mismatch_of_calls(), None, "operator {position}");
+        Ok(())
+    }
+
+    /// Says how far attempts are not the calls that were announced, where these are.
+    fn mismatch_of_calls(&self) -> Option<String> {
+        match self.operator.config().begins {
+            Begins::AtOnce => None,
+            Begins::WhenSaid => self.account.mismatch_of_calls(self.operator.attempts()),
+        }
     }
 
     /// Returns the calls that it has made of functions side by side.
     pub(crate) fn calls_beside(&self) -> Calls {
-        let made = self.operator.attempts() - self.codec.uncalled();
+        let made = self.operator.attempts();
         Calls { made, answered: made.saturating_sub(self.operator.in_flight() as u64) }
     }
 

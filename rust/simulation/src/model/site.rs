@@ -103,7 +103,12 @@ pub struct Row {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flying {
     pub(super) id: Id,
+    /// When it was handed over.
     pub(super) started: u64,
+    /// When it was made; `None`: its row waits for the call of another one, as far as is known.
+    pub(super) begun: Option<u64>,
+    /// When the task knew of that at the latest.
+    pub(super) known: Option<u64>,
     /// Whether the operator will cancel it: the other call of its row has answered.
     pub(super) is_doomed: bool,
 }
@@ -134,6 +139,28 @@ pub(super) struct Owed {
     /// When the call started.
     pub(super) started: u64,
     pub(super) settled: Settled,
+}
+
+/// Calls that were made: a cache has answered none of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Made {
+    /// All of them.
+    pub calls: u64,
+    /// Those that were further attempts.
+    pub retries: u64,
+    /// Those that stood beside others.
+    pub hedges: u64,
+}
+
+impl Made {
+    const fn count(&mut self, attempt: AttemptId) {
+        self.calls += 1;
+        if attempt.is_hedge() {
+            self.hedges += 1;
+        } else if attempt.attempt > 1 {
+            self.retries += 1;
+        }
+    }
 }
 
 /// A function of the chain.
@@ -173,12 +200,12 @@ pub struct Site {
     pub is_closed: bool,
     /// How often the task has waited.
     pub(super) parks: u64,
-    /// Calls so far.
+    /// Calls that were handed over so far.
     pub calls: u64,
-    /// Those of them that were further attempts.
-    pub retries: u64,
-    /// Those that stood beside others.
+    /// Those of them that stood beside others.
     pub hedges: u64,
+    /// Those that were made.
+    pub made: Made,
     /// Calls that were cancelled.
     pub cancels: u64,
     /// The results that it holds, where that is known.
@@ -344,11 +371,22 @@ impl Site {
             is_closed: false,
             parks: 0,
             calls: 0,
-            retries: 0,
             hedges: 0,
+            made: Made::default(),
             cancels: 0,
             held: None,
             budget: None,
+        }
+    }
+
+    /// A call is made that was handed over.
+    pub(super) fn begins(&mut self, attempt: AttemptId, now: u64) {
+        self.made.count(attempt);
+        let Some(call) = self.flying.get_mut(&attempt) else { return };
+        call.begun = Some(now);
+        if let Some(row) = self.rows.get_mut(&call.id) {
+            row.made += u32::from(!attempt.is_hedge());
+            row.hedged |= attempt.is_hedge();
         }
     }
 
@@ -431,11 +469,9 @@ impl Site {
             row.stood += now - due;
         }
         row.attempts += 1;
-        row.made += 1;
         row.live = 1;
         row.first_call.get_or_insert(now);
         row.set(State::Running, now, false);
-        self.retries += u64::from(row.attempts > 1);
         if let Some(budget) = self.budget.as_mut().filter(|_| row.attempts > 1) {
             budget.retry(id, row.channel.filter(|_| self.plan.channels.is_some()), now)?;
         }
@@ -449,7 +485,6 @@ impl Site {
         let Some(HedgePlan { after, max_extra }) = self.plan.hedge else {
             return Err(Broken::new("no second call without `hedge`", what));
         };
-        row.hedged = true;
         let beside = self.flying.get(&attempt.first()).filter(|it| it.id == id && !it.is_doomed);
         let Some(beside) = beside.filter(|_| row.live == 1) else {
             // What the first one said may still be in the mail.

@@ -87,7 +87,10 @@ impl World {
     /// A call is made; decides what happens to it.
     pub(super) fn invoked(&mut self, site: usize, attempt: AttemptId, path: &Path) {
         let checked = match &mut self.cached[site] {
-            Some(cache) => cache.called(attempt, self.now),
+            Some(cache) => {
+                self.model.begins(site, attempt, self.now);
+                cache.called(attempt, self.now)
+            }
             None => self.model.invoked(site, attempt, path, self.now),
         };
         let Some(id) = self.breaks(checked) else { return };

@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::Int64Type;
-use sparkawait_core::operator::{AttemptId, Retry};
+use sparkawait_core::operator::{AttemptId, Begins, Retry};
 use sparkawait_core::time::ProcessingTime;
 use sparkawait_runtime::AsyncFunction;
 use sparkawait_runtime::clock::Clock;
 use sparkawait_task::error::TaskError;
 use sparkawait_task::function::{Calls, Replies, ReplyGroup, ReplySink, TaskFunction};
 use sparkawait_task::layer::cache::{CacheConfig, CacheMetrics, CacheSettings, Caches};
-use sparkawait_task::layer::{Layer, MakeFunction};
+use sparkawait_task::layer::{Inner, Layer};
 use sparkawait_task::row_config::RowConfig;
 
 use super::noting::each_call;
@@ -76,7 +76,7 @@ impl WatchedCache {
 impl Layer for WatchedCache {
     fn wrap(
         &self,
-        inner: MakeFunction<'_>,
+        inner: Inner<'_>,
         replies: Replies,
         rows: &RowConfig,
     ) -> Result<TaskFunction, TaskError> {
@@ -87,8 +87,8 @@ impl Layer for WatchedCache {
         Ok(Box::new(Watching { site, operator, shared, cached }))
     }
 
-    fn announces_calls(&self) -> bool {
-        self.cache.announces_calls()
+    fn begins(&self, inner: Begins) -> Begins {
+        self.cache.begins(inner)
     }
 }
 

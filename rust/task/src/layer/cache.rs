@@ -30,7 +30,7 @@ use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{Field, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::row::RowConverter;
-use sparkawait_core::operator::AttemptId;
+use sparkawait_core::operator::{AttemptId, Begins};
 use sparkawait_runtime::AsyncFunction;
 
 pub use config::{CacheConfig, CacheMetrics};
@@ -42,7 +42,7 @@ use self::keys::CacheKeys;
 use self::replies::CacheReplies;
 use self::row_format::{converter, not_kept};
 use self::store::CacheStore;
-use super::{Layer, MakeFunction};
+use super::{Inner, Layer};
 use crate::error::TaskError;
 use crate::function::{Call, Calls, GROUP_BYTES, Known, Replies, ResultGroup, TaskFunction};
 use crate::row_config::RowConfig;
@@ -79,8 +79,9 @@ struct CachedFunction {
 }
 
 impl Layer for CacheSettings {
-    fn announces_calls(&self) -> bool {
-        true
+    /// Rows whose answer is known, or that wait for the call of another one, make no call.
+    fn begins(&self, _inner: Begins) -> Begins {
+        Begins::WhenSaid
     }
 
     /// Puts the cache in front of the function.
@@ -90,7 +91,7 @@ impl Layer for CacheSettings {
     /// Key columns that do not exist, types that cannot be kept, or what `inner` fails with.
     fn wrap(
         &self,
-        inner: MakeFunction<'_>,
+        inner: Inner<'_>,
         replies: Replies,
         rows: &RowConfig,
     ) -> Result<TaskFunction, TaskError> {
@@ -100,9 +101,11 @@ impl Layer for CacheSettings {
         let rows = Arc::new(converter(results.fields().iter().map(AsRef::as_ref))?);
         let caches = self.caches.clone().unwrap_or_else(Caches::of_this_process);
         let store = caches.open(&name, self.config);
-        let caller = Arc::new(Caller::new(replies, SchemaRef::clone(results), &self.metrics));
+        let Inner { make, begins } = inner;
+        let caller = Caller::new(replies, SchemaRef::clone(results), begins, &self.metrics);
+        let caller = Arc::new(caller);
         let replies = CacheReplies::new(&caller, &store, &rows);
-        caller.begin(inner(Replies::to(replies))?);
+        caller.begin(make(Replies::to(replies))?);
         Ok(Box::new(CachedFunction { caller, store, keys, rows }))
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use sparkawait_arrow::{CallInfo, ResultRows};
 use sparkawait_core::ErrorKind;
-use sparkawait_core::operator::{AttemptId, Completion, Handled, Remark};
+use sparkawait_core::operator::{AttemptId, Begins, Completion, Handled, Remark};
 use sparkawait_core::policy::{CallSign, Costs};
 use sparkawait_core::queue::EntryId;
 use sparkawait_core::time::ProcessingTime;
@@ -29,6 +29,8 @@ pub(super) struct CallLog {
     called: HashMap<EntryId, u64, RandomState>,
     /// The number of the limit in time whose permits are told.
     priced: Option<usize>,
+    /// When calls begin.
+    begins: Begins,
 }
 
 /// What is noted of a row.
@@ -43,6 +45,8 @@ struct Noted {
     /// When its last call ended.
     ended: Option<ProcessingTime>,
     entry: Option<EntryId>,
+    /// Its attempt, if the call has not begun.
+    waiting: Option<AttemptId>,
     /// What a call is charged.
     price: f64,
     /// What a call that ends now has cost.
@@ -109,6 +113,15 @@ impl Noted {
         CallInfo { seconds: Some(seconds), waited, ..info }
     }
 
+    /// Counts a call that begins.
+    const fn begin(&mut self, attempt: AttemptId) {
+        if attempt.is_hedge() {
+            self.info.hedged = true;
+        } else {
+            self.info.attempts += 1;
+        }
+    }
+
     fn charge(&mut self, cost: f64) {
         self.info.cost = self.info.cost.map(|charged| charged + cost);
     }
@@ -116,12 +129,13 @@ impl Noted {
 
 impl CallLog {
     /// Makes one that tells what calls cost the limit with the number `priced`.
-    pub(super) fn new(priced: Option<usize>) -> Self {
+    pub(super) fn new(priced: Option<usize>, begins: Begins) -> Self {
         Self {
             now: ProcessingTime::ZERO,
             rows: HashMap::default(),
             called: HashMap::default(),
             priced,
+            begins,
         }
     }
 
@@ -135,9 +149,9 @@ impl CallLog {
         let info = CallInfo { cost: priced.map(|_| 0.0), ..CallInfo::default() };
         self.rows.extend((first..).zip(costs).map(|(row, costs)| {
             let price = priced.map_or(0.0, |limit| permits(costs.of(limit)));
-            let (first, ended, entry, settled) = (None, None, None, None);
-            let noted = Noted { info, taken, first, ended, entry, price, settled, is_over: false };
-            (row, noted)
+            let (first, ended, entry, waiting, settled) = (None, None, None, None, None);
+            let is_over = false;
+            (row, Noted { info, taken, first, ended, entry, waiting, price, settled, is_over })
         }));
     }
 
@@ -149,7 +163,7 @@ impl CallLog {
         }
     }
 
-    /// Notes a call for a row. A question about a timeout is not a call.
+    /// Notes that a row is handed over to be called for. A question about a timeout is not a call.
     pub(super) fn call(&mut self, row: u64, attempt: AttemptId) {
         let known = self.rows.get_mut(&row).filter(|_| attempt.attempt != AttemptId::TIMEOUT);
         let Some(noted) = known else { return };
@@ -158,10 +172,10 @@ impl CallLog {
             self.called.insert(attempt.entry, row);
         }
         noted.first.get_or_insert(self.now);
-        if attempt.is_hedge() {
-            noted.info.hedged = true;
-        } else {
-            noted.info.attempts += 1;
+        match self.begins {
+            Begins::AtOnce => noted.begin(attempt),
+            Begins::WhenSaid if attempt.is_hedge() => {}
+            Begins::WhenSaid => noted.waiting = Some(attempt),
         }
         noted.charge(noted.price);
     }
@@ -174,10 +188,16 @@ impl CallLog {
     /// Notes that calls begin only now, which waited before for something of their function.
     pub(super) fn start(&mut self, attempts: &[AttemptId]) {
         let now = self.now;
-        for attempt in attempts.iter().filter(|it| !it.is_hedge()) {
-            // It is the first one as long as none has ended.
-            if let Some(noted) = self.noted(*attempt).filter(|it| it.ended.is_none()) {
-                noted.first = Some(now);
+        for attempt in attempts {
+            let Some(noted) = self.noted(*attempt) else { continue };
+            if attempt.is_hedge() {
+                noted.begin(*attempt);
+            } else if noted.waiting.take_if(|it| it == attempt).is_some() {
+                noted.begin(*attempt);
+                // It is the first one as long as none has ended.
+                if noted.ended.is_none() {
+                    noted.first = Some(now);
+                }
             }
         }
     }
@@ -186,8 +206,12 @@ impl CallLog {
     pub(super) fn cancel(&mut self, attempts: &[AttemptId]) {
         let now = self.now;
         for attempt in attempts {
-            if let Some(noted) = self.noted(*attempt) {
+            let Some(noted) = self.noted(*attempt) else { continue };
+            if noted.waiting.take_if(|it| it == attempt).is_none() {
                 noted.ended = Some(now);
+            } else if noted.ended.is_none() {
+                // Nobody was called for it.
+                noted.first = None;
             }
         }
     }
@@ -223,14 +247,18 @@ impl CallLog {
         }
         noted.ended = Some(now);
         noted.info.cached = end.answered == Answered::Shared;
+        let has_waited = noted.waiting.take_if(|it| *it == attempt).is_some();
         if end.answered == Answered::Called {
+            if has_waited {
+                noted.begin(attempt);
+            }
             noted.info.status = end.status.or(noted.info.status);
             let (settled, price) = (noted.settled.take_if(|(of, _)| *of == attempt), noted.price);
             noted.charge(settled.map_or(0.0, |(_, cost)| cost - price));
             return;
         }
         noted.charge(-noted.price);
-        if !attempt.is_hedge() {
+        if !has_waited && !attempt.is_hedge() {
             noted.info.attempts = noted.info.attempts.saturating_sub(1);
         }
         if end.answered == Answered::Uncalled {
@@ -282,7 +310,11 @@ mod tests {
 
     /// A log of the rows from 7 on, which were taken after 11 ms.
     fn log(rows: usize) -> CallLog {
-        let mut log = CallLog::new(Some(1));
+        log_of(rows, Begins::AtOnce)
+    }
+
+    fn log_of(rows: usize, begins: Begins) -> CallLog {
+        let mut log = CallLog::new(Some(1), begins);
         log.set_time(at(11));
         log.take(7, std::iter::repeat_n(Costs::NONE.with(1, PRICE), rows));
         log
@@ -396,8 +428,46 @@ mod tests {
     }
 
     #[test]
+    fn a_row_has_the_attempts_whose_calls_have_begun() {
+        let mut log = log_of(4, Begins::WhenSaid);
+        (7..11).for_each(|row| log.call(row, attempt(row, 1)));
+        // Of 7 a call is made, and a second one. 8 waits in vain, 9 gets the answer of another row, and
+        // the answer to 10 tells of a call that nobody has announced.
+        log.start(&[attempt(7, 1)]);
+        log.call(7, attempt(7, 1).hedge());
+        assert!(!log.completed(7).hedged);
+        log.start(&[attempt(7, 1).hedge()]);
+        log.set_time(at(24));
+        log.end(attempt(7, 1), ended(CallSign::Good), Handled::Final(0));
+        log.cancel(&[attempt(8, 1)]);
+        log.end(attempt(9, 1), ended(CallSign::NotCalled), Handled::Final(0));
+        let refused = failed(ErrorKind::UserFunctionFailed, CallSign::Unreachable, None);
+        log.end(attempt(10, 1), refused, Handled::Final(0));
+
+        let told = [7, 8, 9, 10].map(|row| log.leave(row, true));
+        assert_eq!(told.map(|it| it.attempts), [1, 0, 0, 1]);
+        assert_eq!(told.map(|it| it.hedged), [true, false, false, false]);
+        assert_eq!(told.map(|it| it.cached), [false, false, true, false]);
+        assert_eq!(told.map(|it| it.seconds), [MILLIS(13), None, MILLIS(13), MILLIS(13)]);
+    }
+
+    #[test]
+    fn a_row_that_waits_for_an_answer_and_is_called_later_has_one_attempt_for_each_call() {
+        let mut log = log_of(1, Begins::WhenSaid);
+        log.call(7, attempt(4, 1));
+        let shared = failed(ErrorKind::UserFunctionFailed, CallSign::NotCalled, Some(503));
+        log.end(attempt(4, 1), shared, Handled::Retried(0));
+        log.call(7, attempt(4, 2));
+        log.start(&[attempt(4, 2)]);
+        log.end(attempt(4, 2), ended(CallSign::Good), Handled::Final(0));
+
+        let told = log.leave(7, true);
+        assert_eq!((told.attempts, told.cached), (1, false));
+    }
+
+    #[test]
     fn a_call_that_waits_in_its_function_begins_when_that_says_so() {
-        let mut log = log(1);
+        let mut log = log_of(1, Begins::WhenSaid);
         log.call(7, attempt(4, 1));
         log.set_time(at(24));
         log.start(&[attempt(4, 1)]);

@@ -240,7 +240,7 @@ fn a_snapshot_knows_of_one_attempt() {
 
 #[test]
 fn a_call_counts_from_when_it_says_that_it_begins() {
-    let mut operator = operator(Config { announces_starts: true, ..config(4, 1.0) }, 1);
+    let mut operator = operator(Config { begins: Begins::WhenSaid, ..config(4, 1.0) }, 1);
     let first = started(&mut operator)[0].1;
     assert_eq!(operator.poll_timeout(), None);
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow::datatypes::SchemaRef;
-use sparkawait_core::operator::AttemptId;
+use sparkawait_core::operator::{AttemptId, Begins};
 
 use super::config::CacheMetrics;
 use crate::function::{Calls, Replies, TaskFunction};
@@ -21,6 +21,8 @@ pub(super) struct Caller {
     pub(super) replies: Replies,
     /// Schema of the results.
     pub(super) results: SchemaRef,
+    /// When the calls begin that it makes.
+    begins: Begins,
     pub(super) metrics: Arc<CacheMetrics>,
     /// The function behind the cache; none before it was made and after it was closed.
     function: Mutex<Option<TaskFunction>>,
@@ -29,11 +31,17 @@ pub(super) struct Caller {
 
 impl Caller {
     /// Makes a task that has no function yet.
-    pub(super) fn new(replies: Replies, results: SchemaRef, metrics: &Arc<CacheMetrics>) -> Self {
+    pub(super) fn new(
+        replies: Replies,
+        results: SchemaRef,
+        begins: Begins,
+        metrics: &Arc<CacheMetrics>,
+    ) -> Self {
         Self {
             id: NEXT_TASK.fetch_add(1, Ordering::Relaxed),
             replies,
             results,
+            begins,
             metrics: Arc::clone(metrics),
             function: Mutex::new(None),
             has_left: AtomicBool::new(false),
@@ -51,8 +59,8 @@ impl Caller {
         calls.calls.retain(|call| is_wanted(call.attempt));
         let Some(function) = function.as_mut().filter(|_| !calls.calls.is_empty()) else { return };
         self.metrics.count_loads(calls.calls.len());
-        let wants = self.replies.wants();
-        if wants.starts && !wants.starts_of_function {
+        // Else the function says so.
+        if self.begins == Begins::AtOnce {
             let made: Vec<AttemptId> = calls.calls.iter().map(|call| call.attempt).collect();
             self.replies.started(&made);
         }

@@ -45,8 +45,8 @@ use sparkawait_task::error::TaskError;
 use sparkawait_task::function::{
     Call, Calls, Replies, ReplyGroup, ReplySink, ResultGroup, TaskFunction,
 };
-use sparkawait_task::layer::Layer;
 use sparkawait_task::layer::cache::{CacheConfig, CacheMetrics, CacheSettings};
+use sparkawait_task::layer::{Inner, Layer};
 use sparkawait_task::native::Start;
 use sparkawait_task::row_config::RowConfig;
 use sparkawait_task::row_prices::PriceSettings;
@@ -208,6 +208,8 @@ impl ReplySink for Counting {
         true
     }
 
+    fn started(&self, _attempts: Vec<AttemptId>) {}
+
     fn fail(&self, error: TaskError) -> bool {
         panic!("{error}")
     }
@@ -345,8 +347,9 @@ fn cached(key: &str) -> Cached {
     let mailbox = Mailbox::new();
     let replies = Replies::to(mailbox.reply_sender(0));
     let make = Box::new(|replies| Ok(AtOnce::start(replies)));
+    let inner = Inner { make, begins: Begins::AtOnce };
     let mut function =
-        settings.wrap(make, replies, &row_config(schema, OutputMode::Ordered)).unwrap();
+        settings.wrap(inner, replies, &row_config(schema, OutputMode::Ordered)).unwrap();
     for calls in bursts(rows.batch(handle), KEYS) {
         function.invoke(calls);
     }

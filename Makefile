@@ -27,6 +27,10 @@ export PYTHONPATH := $(CURDIR)
 # Hundreds of Pythons import the package and what it needs: what one has compiled, the others find.
 export PYTHONDONTWRITEBYTECODE :=
 
+# PySpark comes as source, and pip makes a wheel of it first: 400 MB of jars, which need not be
+# compressed again.
+export DIST_EXTRA_CONFIG := $(CURDIR)/requirements/setuptools.cfg
+
 # What `make bench-compare` measures beside sparkawait, each with packages of its own.
 COMPARED := $(shell sed -n 's/^\(compare-[a-z]*\) = .*/\1/p' pyproject.toml)
 
@@ -59,7 +63,8 @@ WHEN := not nightly
 on_spark = $(1:%=tests/spark/test_%.py)
 
 # Spark 3.5 leaves out what the core and the connectors do alike on each Spark.
-ALIKE := $(call on_spark,call_info channels demo http models postgres redis side_by_side split warm_up)
+ALIKE := $(call on_spark,call_info channels demo http models native_columns order postgres redis send \
+	side_by_side split warm_up)
 ON_35 := tests/types $(filter-out $(ALIKE),$(wildcard tests/spark/test_*.py))
 
 # What changes between lines of Spark: types, column functions, Connect, the workers. Spark 4.1 leaves

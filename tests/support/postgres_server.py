@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import os
 import pwd
 import shutil
@@ -57,7 +59,8 @@ class PostgresServer(Server):
         if "user" in account:
             shutil.chown(directory, account["user"], account["group"])
         if primary is None:
-            self._initialise(directory, account)
+            command = ["cp", "--archive", _initialised(), self.data]
+            subprocess.run(command, check=True, capture_output=True, cwd=directory, **account)
         else:
             self._copy_of(primary, directory, account)
         given = SETTINGS | settings
@@ -122,15 +125,6 @@ class PostgresServer(Server):
         command = [find_program("pg_basebackup"), *place, *options]
         subprocess.run(command, check=True, capture_output=True, cwd=directory, **account)
 
-    def _initialise(self, directory: Path, account: dict[str, Any]) -> None:
-        password = directory / "password"
-        password.write_text(PASSWORD)
-        password.chmod(0o644)
-        command = [find_program("initdb"), "-D", str(self.data), "-U", "tester", "--no-sync"]
-        options = ["--auth-local=trust", "--auth-host=scram-sha-256", "-E", "UTF8"]
-        arguments = [*command, *options, "--locale=C", f"--pwfile={password}"]
-        subprocess.run(arguments, check=True, capture_output=True, cwd=directory, **account)
-
     @property
     def dsn(self) -> str:
         """The address, with the password."""
@@ -164,6 +158,24 @@ def server_account() -> dict[str, Any]:
         return {"user": found.pw_uid, "group": found.pw_gid, "extra_groups": []}
     msg = "the server does not run as root, and there is no account `postgres` or `nobody`"
     raise RuntimeError(msg)
+
+
+@functools.cache
+def _initialised() -> Path:
+    """Makes the data that each server begins with: to copy it takes a fraction of the time."""
+    account = server_account()
+    directory = Path(tempfile.mkdtemp(prefix="sparkawait-postgres-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    if "user" in account:
+        shutil.chown(directory, account["user"], account["group"])
+    password, data = directory / "password", directory / "data"
+    password.write_text(PASSWORD)
+    password.chmod(0o644)
+    command = [find_program("initdb"), "-D", str(data), "-U", "tester", "--no-sync"]
+    options = ["--auth-local=trust", "--auth-host=scram-sha-256", "-E", "UTF8"]
+    arguments = [*command, *options, "--locale=C", f"--pwfile={password}"]
+    subprocess.run(arguments, check=True, capture_output=True, cwd=directory, **account)
+    return data
 
 
 def _copy(file: Path, directory: Path, account: dict[str, Any]) -> str:

@@ -121,7 +121,7 @@ check: lint test docs ## all that has to pass before a change lands
 # What the legs need comes first, or a long one would wait for what a short one needs; the longest is the
 # first. Three at a time take as long: two keep two cores busy.
 .PHONY: test
-test: ## all tests: Rust, interleavings, Python, the site, Spark, installation, and older versions where their Pythons are found
+test: ## all tests but those of the night: Rust, interleavings, Python, the site, Spark, installation, and older versions where their Pythons are found
 	@legs= needs=; for leg in $(OLDER); do \
 		if tools/python-for $$leg $(PYTHON) >/dev/null; then \
 			legs="$$legs test-$$leg"; needs="$$needs .venv-$$leg/.packages"; \

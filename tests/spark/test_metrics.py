@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Metrics of all tasks, on the driver."""
 
+import gc
 import json
 import logging
 import sys
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
+from pyspark.accumulators import Accumulator, _accumulatorRegistry
 
 import sparkawait as sa
 from sparkawait import retry
@@ -46,6 +49,23 @@ def test_merging_leaves_its_arguments_alone():
     merge(left, right)
 
     assert (left, right) == ({"call_latency": [(0.001, 5)]}, {"call_latency": [(0.001, 2)]})
+
+
+def test_sums_that_nobody_can_read_are_not_kept():
+    """A `foreachBatch` makes some in each micro-batch, and PySpark keeps all accumulators."""
+    context = SimpleNamespace(accumulator=lambda value, kind: Accumulator(-7, value, kind))
+    metrics = Metrics(SimpleNamespace(sparkContext=context))
+    _accumulatorRegistry[-7] += {"attempts": 3}
+    assert metrics._of_spark.accumulator.value == {"attempts": 3}
+
+    del metrics
+    gc.collect()
+
+    try:
+        _accumulatorRegistry[-7] += {"attempts": 4}  # of a task that ends late
+        assert not hasattr(_accumulatorRegistry[-7], "value")
+    finally:
+        del _accumulatorRegistry[-7]
 
 
 def test_what_describes_one_moment_is_left_out():

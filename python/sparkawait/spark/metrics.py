@@ -11,8 +11,11 @@ from __future__ import annotations
 import json
 import logging
 import re
+import weakref
 from collections.abc import Iterator, Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
+
+from pyspark import accumulators
 
 # `sparkawait.Metrics` has these types from here. In `__all__`, the site would read PySpark.
 from pyspark.accumulators import Accumulator as Accumulator  # noqa: PLC0414
@@ -22,6 +25,9 @@ from pyspark.sql import SparkSession as SparkSession  # noqa: PLC0414
 from sparkawait._worker.metrics import TaskMetrics, merge
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.spark.session import is_connect
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["SumsOfSpark", "text_of_failed_task"]
 
@@ -62,6 +68,8 @@ class SumsOfSpark:
         self.accumulator: Accumulator[TaskMetrics] = spark.sparkContext.accumulator(
             empty, _TaskMetricsParam()
         )
+        # PySpark keeps all that were ever made, and each micro-batch may make one.
+        weakref.finalize(self, _give_up, self.accumulator.aid)
 
     def read(self) -> tuple[TaskMetrics, TaskMetrics]:
         """Returns the sums over all tasks that have not failed, and over those that have."""
@@ -80,6 +88,25 @@ class SumsOfSpark:
         except Py4JError as error:
             _logger.warning("the metrics of failed tasks cannot be read from this Spark: %s", error)
         return sums
+
+
+def _give_up(identifier: int) -> None:
+    """Drops the sums of an accumulator that nobody can read any more.
+
+    Its place stays: a task that ends late adds to it, and that must not fail.
+    """
+    registry: dict[int, Any] = accumulators._accumulatorRegistry  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    registry[identifier] = _NOBODYS
+
+
+class _Nobodys:
+    """Takes what is added, and keeps nothing."""
+
+    def __iadd__(self, _update: object) -> Self:
+        return self
+
+
+_NOBODYS = _Nobodys()
 
 
 def text_of_failed_task(accumulator: Accumulator[TaskMetrics], metrics: Mapping[str, Any]) -> str:

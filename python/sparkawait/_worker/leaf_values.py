@@ -112,6 +112,8 @@ def identity_of_leaf(data_type: pa.DataType) -> Callable[[Any], Hashable] | None
 def _native(value: Any) -> Any:
     """Returns a scalar of NumPy as Python's own; other values as they are."""
     if hasattr(value, "dtype") and getattr(value, "shape", None) == ():
+        if hasattr(value, "mask"):
+            refuse(value, ", which is masked; return None")
         kind = value.dtype.kind
         if kind in "mM":
             micros = value.astype(f"{kind}8[us]")

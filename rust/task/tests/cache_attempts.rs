@@ -4,7 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use arrow::datatypes::Int32Type;
 use sparkawait_arrow::OnError;
 use sparkawait_core::flow::ChannelConfig;
 use sparkawait_core::operator::{AttemptId, Begins, Metrics, OutputMode};
-use sparkawait_core::policy::{AdaptiveLimitConfig, PauseConfig, PolicyConfig, RetryBudgetConfig};
+use sparkawait_core::policy::{PauseConfig, PolicyConfig, RetryBudgetConfig};
 use sparkawait_core::retry::AsyncRetryStrategy;
 use sparkawait_core::time::ProcessingTime;
 use sparkawait_runtime::clock::Clock;
@@ -314,24 +314,6 @@ fn one_lost_call_is_one_lost_call_to_a_circuit_breaker_that_refuses() {
     let ended = run(config, loses_the_first, (0..200).map(|_| 13));
 
     assert_eq!((ended.failed(|_| true), ended.calls.len()), (0, 2));
-}
-
-#[test]
-fn rows_that_wait_for_a_call_do_not_lower_the_limit_that_follows_lost_calls() {
-    let adaptive = AdaptiveLimitConfig { initial: 64, min: 1, max: 64, max_latency: None };
-    let policy = PolicyConfig { adaptive_limit: Some(adaptive), ..PolicyConfig::NONE };
-    let mut config = cached(policed(config(200), &policy), "adaptive");
-    config.operator.timeout = Some(Duration::from_millis(400));
-    let keys = (0..40).map(|_| 13).chain(100..200);
-    let takes: Takes = |key, _| (key != 13).then_some(390);
-
-    let ended = run(config, takes, keys);
-
-    assert_eq!(ended.failed(|it| it == 13), 40);
-    // After the call that was lost at 400 ms more than one half of the limit calls at a time.
-    let mut at_a_time = HashMap::<u64, usize>::new();
-    ended.calls.iter().for_each(|it| *at_a_time.entry(it.1).or_default() += 1);
-    assert!(at_a_time[&400] >= 20, "{at_a_time:?}");
 }
 
 #[test]

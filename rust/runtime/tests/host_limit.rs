@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 use std::{env, fs, thread};
 
 use sparkawait_core::ProcessingTime;
-use sparkawait_core::policy::{Gcra, PermitSources, Rate};
+use sparkawait_core::policy::{Gcra, MAX_LIMITS, PermitSources, Rate};
 use sparkawait_runtime::clock::Clock;
 use sparkawait_runtime::held_part::{HeldPart, Holder};
 use sparkawait_runtime::host_limit::{
@@ -313,7 +313,14 @@ fn join(path: &Path, executor: u64, held: u64) -> HostLimits {
     let [two, parts, held] = [2, 7, held].map(|it| NonZeroU64::new(it).unwrap());
     let holder = Some(Holder { parts, executor, held });
     let terms = SharedTerms { name: "api".to_owned(), limit: Gcra::new(rate, two), holder };
-    HostLimits::open(path, [Some(terms), None, None, None]).unwrap()
+    HostLimits::open(path, only(terms)).unwrap()
+}
+
+/// Returns the terms of an operator that has one limit.
+fn only(terms: SharedTerms) -> [Option<SharedTerms>; MAX_LIMITS] {
+    let mut limits = [const { None }; MAX_LIMITS];
+    limits[0] = Some(terms);
+    limits
 }
 
 fn takes(limits: &HostLimits, cost: u64) -> bool {
@@ -465,7 +472,7 @@ fn channels_leave_room_for_limits_of_others() {
     let directory = Directory::new("channels");
     let terms = |name: &str| {
         let one = SharedTerms { name: name.into(), limit: limit(10, 2), holder: None };
-        [Some(one), None, None, None]
+        only(one)
     };
     let of_tenants = HostLimits::open(&directory.page(), terms("tenants")).unwrap();
     for tenant in 0..3000 {

@@ -35,7 +35,7 @@ impl Charge {
 ///
 /// A record that costs the usual, and was charged that, is not in it, so that most pay nothing for the
 /// others. Of a record with two calls it has a charge for each: one is the *present* one, which all
-/// methods mean, and [`turn`](Self::turn) takes the other one for it. (Two keys for one record would put
+/// methods mean, and [`swap`](Self::swap) takes the other one for it. (Two keys for one record would put
 /// the second call into the type of the queue's entries, for the few that have one.)
 ///
 /// Where a request is for many records it is paid for by the record that it begins with. When its call
@@ -120,7 +120,7 @@ impl RecordCosts {
     }
 
     /// Takes the other one of the two calls of a record as its present one, until this is asked again.
-    pub(super) fn turn(&mut self, entry: EntryId) {
+    pub(super) fn swap(&mut self, entry: EntryId) {
         let usual = self.usual;
         if let Some(second) = self.second_charges.get_mut(&entry) {
             let charge = self.charges.entry(entry).or_insert_with(|| Charge::new(usual));

@@ -166,7 +166,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         self.running -= 1;
         if let Some(channels) = &mut self.channels {
             if attempt.is_hedge() {
-                channels.turn_calls(attempt.entry);
+                channels.swap_calls(attempt.entry);
             }
             channels.note_answer(channel, sign, now);
             channels.observe_call(channel, attempt.entry, started, now, sign);

@@ -23,7 +23,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         }
         let Some(channels) = &mut self.channels else { return };
         if second.is_some() {
-            channels.turn_calls(attempt.entry);
+            channels.swap_calls(attempt.entry);
         }
         match remark {
             Remark::Pause(delay) => channels.pause_until(channel, now + delay, started, now),
@@ -35,7 +35,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             }
         }
         if second.is_some() {
-            channels.turn_calls(attempt.entry);
+            channels.swap_calls(attempt.entry);
         }
     }
 }

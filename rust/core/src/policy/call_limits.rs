@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::adaptive_limit::{AdaptiveLimit, AdaptiveLimitConfig};
 use super::adaptive_rate::AdaptiveRate;
 use super::booking::Line;
-use super::costs::Costs;
+use super::costs::{Costs, MAX_LIMITS};
 use super::ended_call::EndedCall;
 use super::limit_left::LimitLeft;
 use super::open_request::RequestConfig;
@@ -38,7 +38,7 @@ impl PolicyConfig {
     pub const NONE: Self = Self {
         adaptive_limit: None,
         pause: None,
-        rate_limits: [None; super::costs::MAX_LIMITS],
+        rate_limits: [None; MAX_LIMITS],
         is_rate_adaptive: false,
         retry_budget: None,
         requests: None,
@@ -46,7 +46,9 @@ impl PolicyConfig {
 
     /// Bounds calls by one limit in time, and by nothing else.
     pub const fn limited(limit: RateLimitConfig) -> Self {
-        Self { rate_limits: [Some(limit), None, None, None], ..Self::NONE }
+        let mut limits = Self::NONE;
+        limits.rate_limits[0] = Some(limit);
+        limits
     }
 
     /// Returns whether it bounds nothing.

@@ -70,14 +70,14 @@ impl RetryBudget {
 
     /// Deposits for a first attempt.
     pub fn on_first_attempt(&mut self, now: ProcessingTime) {
-        self.turn(now);
+        self.roll(now);
         self.deposit(self.config.deposit());
     }
 
     /// Deposits for first attempts that ended since the origin of time while nobody counted. They
     /// are taken to have come evenly, so those of the last ten seconds earn something.
     pub fn on_earlier_attempts(&mut self, count: u64, now: ProcessingTime) {
-        self.turn(now);
+        self.roll(now);
         let passed = u128::from(now.as_nanos().max(1));
         let recent = u128::from(count) * self.config.lasts.as_nanos().min(passed) / passed;
         let recent = u64::try_from(recent).unwrap_or(u64::MAX);
@@ -87,13 +87,13 @@ impl RetryBudget {
     /// Gives back what a retry cost that was answered: its destination is well, and what has waited
     /// comes as fast as it answers.
     pub fn on_answered_retry(&mut self, now: ProcessingTime) {
-        self.turn(now);
+        self.roll(now);
         self.deposit(u64::from(RETRY));
     }
 
     /// Spends a retry; returns false, and spends nothing, if there is none.
     pub fn try_retry(&mut self, now: ProcessingTime) -> bool {
-        self.turn(now);
+        self.roll(now);
         if self.balance() < u64::from(RETRY) {
             return false;
         }
@@ -110,7 +110,7 @@ impl RetryBudget {
 
     /// Returns when a retry will be there if no call deposits; `NEVER` without a minimum.
     pub fn ready_at(&mut self, now: ProcessingTime) -> ProcessingTime {
-        self.turn(now);
+        self.roll(now);
         let lacks = u64::from(RETRY).saturating_sub(self.balance());
         if lacks == 0 {
             return now;
@@ -134,7 +134,7 @@ impl RetryBudget {
     }
 
     /// Forgets what is too old, and adds the minimum of the time that has passed.
-    fn turn(&mut self, now: ProcessingTime) {
+    fn roll(&mut self, now: ProcessingTime) {
         let slot = now.as_nanos() / self.config.slot_nanos();
         for age in 1..=slot.saturating_sub(self.slot).min(SLOTS as u64) {
             if let Some(old) = self.slots.get_mut(place(self.slot + age)) {

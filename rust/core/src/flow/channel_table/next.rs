@@ -158,9 +158,9 @@ impl ChannelTable {
         if let Some(policies) = &mut self.policies {
             policies.records.begin_second(entry);
         }
-        self.turn_calls(entry);
+        self.swap_calls(entry);
         self.note_start(id, Some(entry), &costs, Line::Hedges, now);
-        self.turn_calls(entry);
+        self.swap_calls(entry);
         // It may have been meant for one that waits.
         self.ask(id);
         Next::Start(())

@@ -88,9 +88,9 @@ impl ChannelTable {
     }
 
     /// Takes the second one of two calls of a record for its present one, or the first one again.
-    pub(crate) fn turn_calls(&mut self, entry: EntryId) {
+    pub(crate) fn swap_calls(&mut self, entry: EntryId) {
         if let Some(policies) = &mut self.policies {
-            policies.records.turn(entry);
+            policies.records.swap(entry);
         }
     }
 

@@ -342,11 +342,6 @@ impl Row {
 }
 
 impl Site {
-    /// Whether fewer calls are in flight than may be.
-    pub fn has_free_permit(&self) -> bool {
-        self.flying.len() < self.plan.max_concurrency
-    }
-
     /// Knows of no row.
     pub(super) fn new(operator: usize, plan: &OperatorPlan, calls: &CallPlan) -> Self {
         Self {

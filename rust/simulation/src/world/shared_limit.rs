@@ -17,7 +17,7 @@ use crate::scenario::{LimitPlan, OthersPlan};
 const MOST_CALLS: u32 = 300;
 const MOST_GREEDY_CALLS: u32 = 20_000;
 
-/// How late a task may ask again for a turn that it was refused, or has not used, in nanoseconds.
+/// How late a task may ask again for a turn that it was refused, in nanoseconds.
 const LATE: u64 = 50_000_000;
 
 /// Names the limit of a function, or of one of its channels as the task numbers them.
@@ -51,8 +51,6 @@ pub(super) struct SharedLimit {
     pub(super) used: BTreeMap<u64, u64>,
     /// Since when the task asks in vain, and until when it is to ask again.
     refused: Option<(u64, u64)>,
-    /// Since when it asks without a call, and until when it is to make one or ask again.
-    wants: Option<(u64, u64)>,
 }
 
 impl SharedLimit {
@@ -78,7 +76,6 @@ impl SharedLimit {
             calls: 0,
             used: BTreeMap::new(),
             refused: None,
-            wants: None,
         }
     }
 
@@ -107,35 +104,19 @@ impl SharedLimit {
         }
     }
 
-    /// The task has asked for a turn, which it has from then on or is to ask for again; returns for how
-    /// long it did so in vain, if that is too long. With `may_call` nothing else keeps it from making a
-    /// call than its turns, so each of them is one.
-    pub(super) fn asked(
-        &mut self,
-        turn: Result<u64, u64>,
-        may_call: bool,
-        now: u64,
-    ) -> Option<u64> {
-        let (Ok(until) | Err(until)) = turn;
-        self.refused = turn.is_err().then(|| (since(self.refused, now), until));
-        self.wants = may_call.then(|| (since(self.wants, now), until));
-        // What both had taken before, a turn of each, and what others took while it waited; of a call
-        // also the turns of its two lines.
-        let waits = [(self.refused, 2), (self.wants, 6)];
-        let waited = waits.map(|(it, turns)| {
-            let waited = it.map_or(0, |(since, _)| now - since);
-            Some(waited).filter(|it| *it > turns * self.dearest + 300_000_000)
-        });
-        waited.into_iter().flatten().max()
+    /// The task has asked for a turn; returns for how long it did so in vain, if that is too long.
+    pub(super) fn asked(&mut self, refused_until: Option<u64>, now: u64) -> Option<u64> {
+        let Some(until) = refused_until else {
+            self.refused = None;
+            return None;
+        };
+        let since = match self.refused {
+            Some((since, again)) if now <= again + LATE => since,
+            _ => now,
+        };
+        self.refused = Some((since, until));
+        // What both had taken before, a turn of each, and what others took while it waited.
+        let waited = now - since;
+        (waited > 2 * self.dearest + 300_000_000).then_some(waited)
     }
-
-    /// The task makes a call.
-    pub(super) fn called(&mut self) {
-        self.wants = None;
-    }
-}
-
-/// Returns since when a task asks that asks now.
-fn since(known: Option<(u64, u64)>, now: u64) -> u64 {
-    known.filter(|(_, until)| now <= until + LATE).map_or(now, |(since, _)| since)
 }

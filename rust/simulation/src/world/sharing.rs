@@ -60,14 +60,12 @@ impl Source {
 
 impl PermitSource for Source {
     fn reserve(&self, cost: u64, now: ProcessingTime) -> Result<ProcessingTime, ProcessingTime> {
-        let may_call = self.shared.world().may_call(self.place);
         let taken = self.with(|limit, world_now| {
             let world_now = ProcessingTime::from_nanos(world_now);
             let here = |at: ProcessingTime| now + at.saturating_since(world_now);
             let taken = self.turns.reserve(cost, world_now);
-            let nanos = ProcessingTime::as_nanos;
-            let turn = taken.map(nanos).map_err(nanos);
-            let waited = limit.asked(turn, may_call, world_now.as_nanos());
+            let waited =
+                limit.asked(taken.err().map(ProcessingTime::as_nanos), world_now.as_nanos());
             (taken.map(here).map_err(here), waited)
         });
         let Some((taken, waited)) = taken else { return Err(ProcessingTime::NEVER) };
@@ -122,22 +120,6 @@ impl World {
         }
     }
 
-    /// Whether nothing keeps a function from being called but the turns of its first limit.
-    fn may_call(&self, (site, channel): Place) -> bool {
-        let here = &self.model.sites[site];
-        let (plan, operator) = (&here.plan, &self.scenario.operators[here.operator]);
-        let follows = plan.pause.is_some()
-            || plan.adaptive_limit.is_some()
-            || plan.adaptive_rate
-            || plan.hidden.is_some()
-            || plan.script.pauses > 0;
-        let has_others = plan.limits.len() > 1
-            || plan.requests.is_some()
-            || plan.channels.is_some()
-            || operator.bytes.is_some();
-        channel.is_none() && !follows && !has_others && here.has_free_permit()
-    }
-
     /// Permits of a shared limit are there again, or are used in another order than they were booked
     /// in; they stay above the burst.
     pub(super) fn give_back_shared(&mut self, site: usize, cost: u64) {
@@ -169,7 +151,6 @@ impl World {
         };
         let mut is_kept = true;
         if let Some(shared) = self.shared_limits.get_mut(&(site, None)) {
-            shared.called();
             shared.others(self.now);
             while let Some(used) = shared.used.first_entry().filter(|it| *it.key() <= self.now) {
                 let at = *used.key();

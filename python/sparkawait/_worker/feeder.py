@@ -170,6 +170,8 @@ class Feeder:
         self._first: pa.RecordBatch | None = None
         self._thread: threading.Thread | None = None
         self._in_iterator = False
+        self.rows = 0
+        """Rows of the batches that the task has taken. All of them, when it has ended by itself."""
         self.has_bytes_for_texts = False
         """Whether a batch has gone to the task with bytes instead of texts."""
 
@@ -196,6 +198,7 @@ class Feeder:
             schema = batch.schema
             offsets = Offsets(schema)
             while self._put(task, offsets.repaired(batch)):
+                self.rows += batch.num_rows
                 self._in_iterator = True
                 item = next(self._batches, None)
                 self._in_iterator = False

@@ -46,6 +46,7 @@ def run(
     heartbeat: float | None = None,
     consumer_seconds: float = 0.0,
     on_metrics: Callable[[TaskMetrics], None] | None = None,
+    on_end: Callable[[int], None] = lambda _left_out: None,
 ) -> Generator[pa.RecordBatch, None, None]:
     """Carries calls out over `batches`, as one task.
 
@@ -60,10 +61,17 @@ def run(
             one, which counts for ``buffer_timeout="auto"`` of `OutputBatches`.
         on_metrics: Called with the totals so far, now and then and when the task ends: those of the
             operator, or of all with the numbers of each one under ``operators``.
+        on_end: Called when all batches were yielded, with the number of rows that the last operator
+            has left out as its options say: they had no result, or have failed. Not called for an
+            input without batches.
 
     Yields:
         Batches of ``plan.output_schema(input_schema)`` of the last call; only `heartbeat` makes
         empty ones.
+
+    Raises:
+        InternalError: At the end, if the rows of the batches that came and that were yielded are
+            not those that the operators have settled.
     """
     from sparkawait._core import Task
 
@@ -86,7 +94,7 @@ def run(
         checks = checks_of(chain, functions.contexts)
         passed = chain.passed_schema(first.schema)
         metrics = _MetricsReport(chain, task.metrics, functions.contexts, on_metrics)
-        finished = False
+        finished, left = False, 0
         with collecting_less_often(functions.python_calls):
             try:
                 functions.open()
@@ -95,12 +103,14 @@ def run(
                 address_space.start(driver)
                 feeder.start(task)
                 while (batch := task.next(heartbeat)) is not None:
+                    left += batch.num_rows
                     for check in checks:
                         batch = check(batch)
                     yield with_texts(batch, passed) if feeder.has_bytes_for_texts else batch
                     metrics.report_now_and_then()
                     # Another thread may take the next batch.
                     check_may_wait()
+                on_end(task.settle(feeder.rows, left))
                 finished = True
             except AsyncFunctionError as error:
                 _note_too_many(chain, task.metrics(), error)

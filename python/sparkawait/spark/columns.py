@@ -27,8 +27,9 @@ from sparkawait._plan.plan import Plan
 from sparkawait._worker.metrics import TaskMetrics
 from sparkawait._worker.results import Built, ResultBuilder
 from sparkawait.capture import FailAfter
-from sparkawait.exceptions import ConfigurationError, ErrorKind, InternalError, ResultError
+from sparkawait.exceptions import ConfigurationError, ErrorKind, ResultError
 from sparkawait.native_function import NativeFunction
+from sparkawait.spark.column_rows import Counts, cut, numbered, one_for_each, unlike
 from sparkawait.spark.partition import run_task, with_types
 from sparkawait.spark.placement import check_arguments
 from sparkawait.spark.schemas import casts, with_zone
@@ -106,15 +107,8 @@ def _with_mark(declared: pa.Schema) -> pa.Schema:
 
     A row without is null, and not a result whose columns are all null.
     """
-    mark = pa.field(_unlike(_MARK, declared.names), pa.bool_())
+    mark = pa.field(unlike(_MARK, declared.names), pa.bool_())
     return pa.schema([*nullable(declared), mark])
-
-
-def _unlike(name: str, names: Sequence[str]) -> str:
-    """Returns `name`, changed as long as it is one of `names`."""
-    while name in names:
-        name += "_"
-    return name
 
 
 def dropping_misses(plan: Plan) -> Plan:
@@ -256,14 +250,22 @@ class ColumnTask(Shipment):
                 if isinstance(function, NativeFunction) and not lengths:
                     check_arguments(function, batch.schema)
                 lengths.append(batch.num_rows)
-                yield _numbered(batch, rows, len(self.arguments.hidden)) if is_native else batch
+                yield numbered(batch, rows, len(self.arguments.hidden)) if is_native else batch
                 rows += batch.num_rows
 
-        output = run_task(Chain.of(self._plan_here), measured(), [self._accumulator])
+        left_out = 0
+
+        def ended(count: int) -> None:
+            nonlocal left_out
+            left_out = count
+
+        chain = Chain.of(self._plan_here)
+        output = run_task(chain, measured(), [self._accumulator], on_end=ended)
         if is_native:
             place = -len(self._plan_here.added_fields) - 1
-            output = _one_for_each(output, place, self._results, self._empty(), lambda: rows)
-        return _cut(map(self._to_column, output), lengths, self._to_column(self._empty()))
+            counts = Counts(lambda: rows, lambda: left_out)
+            output = one_for_each(output, place, self._results, self._empty(), counts)
+        return cut(map(self._to_column, output), lengths, self._to_column(self._empty()))
 
     @cached_property
     def _plan_here(self) -> Plan:
@@ -293,7 +295,7 @@ class ColumnTask(Shipment):
     def _marked(self, arrays: Sequence[Any], found: Any) -> pa.RecordBatch:
         """Returns results with the mark where a `ColumnPlan` has it, before an error."""
         names, place = list(self._types), len(self._plan_here.declared_schema)
-        names.insert(place, _unlike(_MARK, names))
+        names.insert(place, unlike(_MARK, names))
         return pa.RecordBatch.from_arrays([*arrays[:place], found, *arrays[place:]], names=names)
 
     def _empty(self) -> pa.RecordBatch:
@@ -314,89 +316,6 @@ class ColumnTask(Shipment):
         if not self._plan_here.told_fields:
             mask = pc.invert(pc.fill_null(found, cast("Any", False)))  # noqa: FBT003
         return pa.StructArray.from_arrays(members, fields=fields, mask=mask)
-
-
-def _numbered(batch: pa.RecordBatch, first: int, hidden: int) -> pa.RecordBatch:
-    """Returns `batch` with the number of each row in the task, as the last column that is seen."""
-    numbers = pa.array(range(first, first + batch.num_rows), pa.int64())
-    columns, names = list(batch.columns), list(batch.schema.names)
-    place = len(columns) - hidden
-    columns.insert(place, numbers)
-    names.insert(place, _unlike("sparkawait_number", names))
-    return pa.RecordBatch.from_arrays(columns, names=names)
-
-
-def _one_for_each(
-    output: Iterator[pa.RecordBatch],
-    place: int,
-    results: Callable[[pa.RecordBatch], pa.RecordBatch],
-    empty: pa.RecordBatch,
-    count: Callable[[], int],
-) -> Iterator[pa.RecordBatch]:
-    """Yields a result for each row that came: nulls where there is none.
-
-    Args:
-        output: Rows in their order, with their numbers.
-        place: Where the numbers are.
-        results: Returns the columns of the results.
-        empty: Results of no row.
-        count: Tells how many rows came.
-
-    Raises:
-        ResultError: If a row has several.
-    """
-    done = 0
-    for batch in output:
-        if not batch.num_rows:
-            continue
-        numbers: Any = batch.columns[place]
-        end = numbers[-1].as_py() + 1
-        found = results(batch)
-        if not numbers.equals(pa.array(range(done, done + len(numbers)), pa.int64())):
-            rows: list[int] = numbers.to_pylist()
-            if len(set(rows)) < len(rows) or rows[0] < done:
-                msg = "a column function must return one result per row, got several"
-                raise ResultError(msg, ErrorKind.RESULT_SCHEMA_MISMATCH)
-            position = {number: index for index, number in enumerate(rows)}
-            indices = [position.get(number) for number in range(done, end)]
-            found = found.take(pa.array(indices, pa.int64()))
-        done = end
-        yield found
-    if done < count():
-        yield empty.take(pa.array([None] * (count() - done), pa.int64()))
-
-
-def _cut(columns: Iterator[pa.Array], lengths: deque[int], empty: pa.Array) -> Iterator[pa.Array]:
-    """Cuts `columns` to `lengths`, which grows while columns are pulled."""
-    held: deque[pa.Array] = deque()
-    rows = 0
-    for column in columns:
-        held.append(column)
-        rows += len(column)
-        while lengths and lengths[0] <= rows:
-            length = lengths.popleft()
-            rows -= length
-            yield _take(held, length, empty)
-    if rows or any(lengths):
-        msg = f"{rows} results were left for batches of {list(lengths)} rows"
-        raise InternalError(msg, ErrorKind.INTERNAL)
-    for _ in lengths:
-        yield empty
-
-
-def _take(held: deque[pa.Array], length: int, empty: pa.Array) -> pa.Array:
-    """Takes the first `length` rows out of `held`."""
-    taken: list[pa.Array] = []
-    while length:
-        column = held.popleft()
-        if len(column) > length:
-            held.appendleft(column.slice(length))
-            column = column.slice(0, length)
-        taken.append(column)
-        length -= len(column)
-    if not taken:
-        return empty
-    return taken[0] if len(taken) == 1 else pa.concat_arrays(taken)
 
 
 # -- a bare function, called with values as the function of Spark's `udf`.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -114,8 +114,11 @@ def run_task(
     *,
     heartbeat: float | None = None,
     totals: dict[str, Any] | None = None,
+    on_end: Callable[[int], None] = lambda _left_out: None,
 ) -> Iterator[pa.RecordBatch]:
     """Runs `chain` over `batches` in a Spark task; `totals` gets what it has counted, at the end.
+
+    `on_end` is called as that of `sparkawait.arrow.run`.
 
     Closed early, or interrupted because Spark has hung up, it cancels every call in flight.
     """
@@ -132,6 +135,7 @@ def run_task(
         heartbeat=heartbeat,
         consumer_seconds=JVM_SECONDS,
         on_metrics=totals.update,
+        on_end=on_end,
     )
     try:
         with connection.interrupted_by_hang_up(), closing(output), told_to_spark():

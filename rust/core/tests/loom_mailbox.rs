@@ -319,7 +319,7 @@ fn waiting_operator_gets_its_mail_behind_mail_that_it_may_not_run() {
 
 /// The outlet of a task, and where its two threads wait.
 struct Ends {
-    outlet: Outlet<usize>,
+    outlet: Outlet<usize, &'static str>,
     driver: std::sync::Arc<Parker>,
     consumer: std::sync::Arc<Parker>,
 }
@@ -350,13 +350,12 @@ impl Ends {
         put
     }
 
-    /// The next batch; `None` at the end.
-    fn take(&self) -> Option<usize> {
+    /// The next batch, or how the driver has ended; waits for it.
+    fn take(&self) -> Taken<usize, &'static str> {
         loop {
             match self.outlet.take() {
-                Taken::Output(batch) => return Some(batch),
-                Taken::End => return None,
                 Taken::Nothing => self.consumer.park(),
+                taken => return taken,
             }
         }
     }
@@ -371,9 +370,10 @@ fn each_batch_is_taken_once_and_in_its_order() {
             let of_driver = Arc::clone(&ends);
             let driver = thread::spawn(move || of_driver.drive(3, wanted));
 
-            let taken: Vec<Option<usize>> = (0..3).map(|_| ends.take()).collect();
+            let taken = [ends.take(), ends.take(), ends.take()];
 
-            assert_eq!((taken, driver.join().unwrap()), (vec![Some(0), Some(1), Some(2)], 3));
+            assert_eq!(taken, [0, 1, 2].map(Taken::Output));
+            assert_eq!(driver.join().unwrap(), 3);
         });
     }
 }
@@ -388,25 +388,46 @@ fn a_consumer_that_goes_ends_the_wait_of_the_driver() {
         let first = ends.take();
         ends.outlet.close();
 
-        assert_eq!(first, Some(0));
+        assert_eq!(first, Taken::Output(0));
         assert!(driver.join().unwrap() <= 2, "the third one had no place");
         assert_eq!((ends.outlet.take(), ends.outlet.demand()), (Taken::Nothing, Demand::Closed));
     });
 }
 
-/// A failure is what is put last.
+/// The driver does not wait for demand before it says how it has ended: mostly a batch waits then.
 #[test]
-fn whoever_sees_the_end_has_taken_all_before() {
+fn an_end_is_told_behind_the_batch_that_waits_whatever_it_is() {
+    for end in [Ok(()), Err("down")] {
+        loom::model(move || {
+            let ends = Ends::new();
+            let of_driver = Arc::clone(&ends);
+            let driver = thread::spawn(move || {
+                of_driver.drive(1, &[Demand::Any, Demand::Whole]);
+                of_driver.outlet.end(end);
+            });
+
+            let again = if end.is_ok() { Taken::End(end) } else { Taken::Failed };
+            let taken = [ends.take(), ends.take(), ends.take()];
+            assert_eq!(taken, [Taken::Output(0), Taken::End(end), again]);
+
+            driver.join().unwrap();
+        });
+    }
+}
+
+#[test]
+fn an_end_and_a_consumer_that_goes_do_not_wait_for_each_other() {
     loom::model(|| {
         let ends = Ends::new();
         let of_driver = Arc::clone(&ends);
         let driver = thread::spawn(move || {
             of_driver.drive(1, &[Demand::Any, Demand::Whole]);
-            of_driver.outlet.end();
+            of_driver.outlet.end(Err("down"));
         });
 
-        assert_eq!((ends.take(), ends.take(), ends.take()), (Some(0), None, None));
-
+        ends.outlet.close();
         driver.join().unwrap();
+
+        assert_eq!(ends.outlet.take(), Taken::End(Err("down")));
     });
 }

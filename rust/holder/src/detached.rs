@@ -2,13 +2,13 @@
 //! A task on a thread of its own, whose input comes in parts.
 
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
-use sparkawait_runtime::{MetricsReader, Patience, Turn};
+use sparkawait_runtime::{MetricsReader, Patience, Turn, drive};
 use sparkawait_task::error::TaskError;
 use sparkawait_task::shared;
 use sparkawait_task::task::{TaskDriver, TaskFeeder};
@@ -43,6 +43,8 @@ const LOOK: Duration = Duration::from_millis(10);
 struct Shared {
     parts: Mutex<Parts>,
     changed: Condvar,
+    /// Rows of the batches that were handed over.
+    came: AtomicU64,
 }
 
 impl Shared {
@@ -55,6 +57,14 @@ impl Shared {
         let done = transition(&mut self.lock());
         self.changed.notify_all();
         done
+    }
+
+    /// Counts rows that were handed over, if they were wanted.
+    fn count(&self, rows: usize, are_wanted: bool) -> bool {
+        if are_wanted {
+            self.came.fetch_add(rows as u64, Ordering::Relaxed);
+        }
+        are_wanted
     }
 
     /// Waits as long as `is_awaited`, at most for `timeout`.
@@ -99,11 +109,11 @@ impl DetachedTask {
         gap: Duration,
     ) -> std::io::Result<Arc<Self>> {
         let parts = Mutex::new(Parts::new(owner, Idle::new(gap)));
-        let shared = Arc::new(Shared { parts, changed: Condvar::new() });
+        let shared = Arc::new(Shared { parts, changed: Condvar::new(), came: AtomicU64::new(0) });
         let of_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("sparkawait-detached".to_owned())
-            .spawn(move || drive(driver, &of_thread))?;
+            .spawn(move || drive_parts(driver, &of_thread))?;
         let id = TaskId(random()?);
         let task = Arc::new(Self { id, shared, feeder, thread: Mutex::new(Some(thread)) });
         with_tasks(|tasks| tasks.insert(id.0, Arc::downgrade(&task)));
@@ -175,7 +185,9 @@ impl DetachedTask {
     /// Hands over a batch of the part, after waiting for a place if need be; returns false once the
     /// task has ended.
     pub fn put(&self, batch: RecordBatch) -> bool {
-        self.feeder.put(batch)
+        let rows = batch.num_rows();
+        let is_wanted = self.feeder.put(batch);
+        self.shared.count(rows, is_wanted)
     }
 
     /// Does as [`put`](Self::put), but gives the batch back if there is no place within `timeout`.
@@ -184,7 +196,9 @@ impl DetachedTask {
     ///
     /// The batch.
     pub fn put_within(&self, batch: RecordBatch, timeout: Duration) -> Result<bool, RecordBatch> {
-        self.feeder.put_within(batch, timeout)
+        let rows = batch.num_rows();
+        let is_wanted = self.feeder.put_within(batch, timeout)?;
+        Ok(self.shared.count(rows, is_wanted))
     }
 
     /// Says that the part has no further bundle; returns false if the task has other rows of it, so
@@ -241,45 +255,33 @@ struct Done {
     /// Completed batches, as Arrow IPC.
     outputs: Vec<Vec<u8>>,
     output_rows: u64,
+    /// Rows of the batches of all parts.
+    left: u64,
     /// What operators had done when the last part ended.
     counted: Vec<Counts>,
 }
 
-/// The thread of a task.
-fn drive(mut driver: TaskDriver, shared: &Shared) {
+/// The thread of a task. The step that brings a part is told how it has ended.
+fn drive_parts(driver: TaskDriver, shared: &Shared) {
     let (metrics, mut done) = (driver.metrics_reader(), Done::default());
-    let panicked = catch_unwind(AssertUnwindSafe(|| {
+    let turns = |driver: &mut TaskDriver| {
         loop {
-            match turn(&mut driver, &metrics, &mut done) {
-                Ok(None) => {}
-                Ok(Some(end)) => shared.change(|parts| parts.work_off(end, Instant::now())),
-                Err(error) => break error,
+            match driver.take_turn()? {
+                Turn::Output(batch) => done.keep(&batch)?,
+                Turn::Paused => {
+                    if let Some(end) = done.look_for_end(driver, &metrics, shared)? {
+                        shared.change(|parts| parts.work_off(end, Instant::now()));
+                    }
+                }
+                Turn::Finished => return Ok(()),
             }
         }
-    }));
-    driver.close();
-    let error = panicked.unwrap_or_else(|_| TaskError::Internal("a panic".to_owned()));
-    shared.change(|parts| parts.end(error));
-}
-
-/// Returns what a part came to, if it has ended.
-fn turn(
-    driver: &mut TaskDriver,
-    metrics: &MetricsReader,
-    done: &mut Done,
-) -> Result<Option<PartEnd>, TaskError> {
-    match driver.take_turn()? {
-        Turn::Output(batch) => done.keep(&batch)?,
-        Turn::Finished => {
-            return Err(TaskError::Internal("the input of a stream has ended".to_owned()));
-        }
-        Turn::Paused if !driver.has_part_ended() => {}
-        Turn::Paused if driver.holds_restored(MOST_RESTARTS) => {
-            driver.resume_part(Patience::Linger(LOOK));
-        }
-        Turn::Paused => return done.end_part(driver, metrics).map(Some),
-    }
-    Ok(None)
+    };
+    drive(driver, turns, |end| {
+        let has_ended = || TaskError::Internal("the input of a stream has ended".to_owned());
+        let error = end.err().unwrap_or_else(has_ended);
+        shared.change(|parts| parts.end(error));
+    });
 }
 
 impl Done {
@@ -287,16 +289,38 @@ impl Done {
     fn keep(&mut self, batch: &RecordBatch) -> Result<(), TaskError> {
         self.outputs.push(ipc::write(batch).map_err(not_written)?);
         self.output_rows += batch.num_rows() as u64;
+        self.left += batch.num_rows() as u64;
         Ok(())
+    }
+
+    /// Returns what the part came to, if it has ended.
+    fn look_for_end(
+        &mut self,
+        driver: &mut TaskDriver,
+        metrics: &MetricsReader,
+        shared: &Shared,
+    ) -> Result<Option<PartEnd>, TaskError> {
+        if !driver.has_part_ended() {
+            return Ok(None);
+        }
+        if driver.holds_restored(MOST_RESTARTS) {
+            driver.resume_part(Patience::Linger(LOOK));
+            return Ok(None);
+        }
+        self.end_part(driver, metrics, shared.came.load(Ordering::Relaxed)).map(Some)
     }
 
     fn end_part(
         &mut self,
         driver: &mut TaskDriver,
         metrics: &MetricsReader,
+        came: u64,
     ) -> Result<PartEnd, TaskError> {
         let carry = driver.carry()?;
         carry.outputs.iter().try_for_each(|batch| self.keep(batch))?;
+        if let Some(mismatch) = carry.settled.mismatch(came, self.left) {
+            return Err(TaskError::Internal(mismatch));
+        }
         let operators = write_operators(&carry.operators).map_err(not_written)?;
         let (carried, held) = count_rows(&carry.operators);
         let metrics = metrics.read();

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
-use echo::{BAD, SLOW, Started, batch, schema};
+use echo::{BAD, BROKEN, SLOW, Started, batch, schema};
 use sparkawait_core::ErrorKind;
 use sparkawait_holder::endpoint::{Address, Answer, Bundle, Notice, RemoteTask, StepError, listen};
 use sparkawait_holder::{Begun, BundleId, Claim, DetachedTask, PartEnd, ipc};
@@ -112,6 +112,21 @@ fn what_is_saved_is_called_again_elsewhere() {
     let end = second.task.wait(LONG).unwrap().unwrap();
 
     assert_eq!(rows(&end), [SLOW, SLOW + 1]);
+}
+
+#[test]
+fn a_panic_of_the_thread_is_told_to_the_step_that_brings_the_part() {
+    let started = start(&[]);
+    assert_eq!(started.task.begin("run", 0), Begun::Yes);
+    bring(&started.task, &[1, BROKEN]);
+    assert!(started.task.put_end(AT_ONCE));
+
+    // The function panics once more while it is closed.
+    let told = started.task.wait(LONG).unwrap_err().to_string();
+
+    assert!(told.contains("panicked: a call of -13; please report this"), "{told}");
+    assert!(!started.task.put(batch("row", &[2])), "nobody waits to bring more rows");
+    assert!(started.task.retire(LONG), "it is of no use any more");
 }
 
 #[test]

@@ -35,6 +35,9 @@ use crate::port::{Mouth, Port, PythonFunction};
 /// How long a wait lasts at most, so that signals are looked for.
 const WAIT: Duration = Duration::from_millis(100);
 
+/// The error of a task that was closed.
+const CLOSED: &str = "the task was closed; start another one";
+
 /// The operators of one task over record batches.
 #[pyclass(frozen, module = "sparkawait._core")]
 pub(crate) struct Task {
@@ -77,7 +80,7 @@ impl Task {
         let started = Instant::now();
         loop {
             if self.is_closing.load(Ordering::Acquire) {
-                return Err(closed_error("the task was closed; start another one"));
+                return Err(closed_error(CLOSED));
             }
             match py.detach(|| self.thread.take(WAIT)) {
                 Ok(Turn::Output(batch)) => return Ok(Some(batch)),
@@ -241,6 +244,14 @@ impl Task {
             return;
         }
         py.detach(|| self.thread.close());
+    }
+
+    /// Compares the rows of the batches that came and left with what the task has settled, once it has
+    /// ended by itself; returns how many rows the last operator has left out as its options say.
+    fn settle(&self, came: u64, left: u64) -> PyResult<u64> {
+        let settled = self.thread.settled().ok_or_else(|| closed_error(CLOSED))?;
+        let mismatch = settled.mismatch(came, left);
+        mismatch.map_or(Ok(settled.left_out), |it| Err(internal_error(&it)))
     }
 
     /// Returns what a call of each operator of the chain brings in bytes, by the last ones; nothing

@@ -19,6 +19,10 @@
 //! one before put out, and functions that are called side by side each with their calls. The task
 //! looks at it when the input has ended, and at the end of each part of it. Tasks that fail, or
 //! whose consumer wants no more, have none.
+//!
+//! What lies between the task and its consumer is in no operator's account. So a task that has ended
+//! also says what is [`Settled`], and who hands batches over and takes them compares that with their
+//! lengths.
 
 use crate::batch_codec::RowsLeft;
 
@@ -45,7 +49,41 @@ pub(crate) struct Calls {
     pub(crate) answered: u64,
 }
 
+/// What happened to the rows of a task, by the places of the rows that its codecs have let go of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settled {
+    /// Rows of the input that have left the first operator, whatever happened to them, or that are
+    /// handed over. Without those that an earlier task had held.
+    pub input: u64,
+    /// Rows that were taken out of the last operator.
+    pub output: u64,
+    /// Rows that the last operator has left out as its options say: they have no result, or failed.
+    pub left_out: u64,
+}
+
+impl Settled {
+    /// Says what got lost, or is there twice, between the task and its caller, who has handed over
+    /// batches of `came` rows and has got batches of `left` rows.
+    pub fn mismatch(&self, came: u64, left: u64) -> Option<String> {
+        let Self { input, output, .. } = *self;
+        (came != input || left != output).then(|| {
+            format!(
+                "rows got lost or doubled between the task and its caller: {came} rows came in and \
+                 {input} are settled; {output} rows left the operators and {left} have arrived; \
+                 please report this"
+            )
+        })
+    }
+}
+
 impl Account {
+    /// Tells how many rows that were put in are among the rows `left` and `held`.
+    pub(crate) const fn settled(&self, left: &RowsLeft, held: usize) -> u64 {
+        let gone = left.put_out + left.without_result + left.dropped + held as u64;
+        // Too few of them are a mismatch, too.
+        gone.wrapping_sub(self.restored)
+    }
+
     #[inline]
     pub(crate) const fn put_in(&mut self, rows: usize) {
         self.came += rows as u64;
@@ -178,6 +216,20 @@ mod tests {
             account.mismatch_of_calls(13).unwrap(),
             "13 attempts are counted, but 7 calls were announced, and answers changed that by 2"
         );
+    }
+
+    #[test]
+    fn what_is_settled_is_compared_with_the_lengths_of_batches() {
+        let settled = account(0, 7).settled(&LEFT, 11);
+        assert_eq!(settled, 20 + 3 + 4 + 11 - 7);
+        let settled = Settled { input: settled, output: LEFT.output, left_out: 7 };
+        assert_eq!(settled.mismatch(31, 31), None);
+        assert_eq!(
+            settled.mismatch(31, 24).unwrap(),
+            "rows got lost or doubled between the task and its caller: 31 rows came in and 31 are \
+             settled; 31 rows left the operators and 24 have arrived; please report this"
+        );
+        assert!(settled.mismatch(32, 31).unwrap().contains("32 rows came in and 31 are"));
     }
 
     #[test]

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A task that one thread drives, and whose output another one takes.
 
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
 use sparkawait_core::mailbox::{Demand, Outlet, Taken};
 
+use crate::account::Settled;
 use crate::async_function::AsyncFunction;
 use crate::batch_codec::BatchCodec;
 use crate::clock::{Clock, MonotonicClock};
-use crate::driver::{Driver, Handed, Turn};
+use crate::drive::drive;
+use crate::driver::{Driver, Turn};
 use crate::parker::Parker;
 
 /// A task with two threads: one [drives](Self::drive) it, the other [takes](Self::take) its batches.
@@ -33,10 +33,12 @@ use crate::parker::Parker;
 pub struct DrivenTask<X: BatchCodec, F, C = MonotonicClock> {
     progress: Mutex<Progress<X, F, C>>,
     ended: Condvar,
-    outlet: Arc<Outlet<Handed<X>>>,
+    outlet: Arc<Outlet<X::Output, X::Error>>,
     /// Where the consumer waits.
     consumer: Arc<Parker>,
     is_open: AtomicBool,
+    /// Of a task that has ended by itself.
+    settled: OnceLock<Settled>,
 }
 
 /// Where the driver is.
@@ -61,7 +63,14 @@ where
         let outlet = driver.connect(Waker::from(Arc::clone(&consumer)));
         let is_open = AtomicBool::new(driver.is_open());
         let progress = Mutex::new(Progress::Idle(Box::new(driver)));
-        Self { progress, ended: Condvar::new(), outlet, consumer, is_open }
+        Self {
+            progress,
+            ended: Condvar::new(),
+            outlet,
+            consumer,
+            is_open,
+            settled: OnceLock::new(),
+        }
     }
 
     /// Drives the task until it has ended or was closed. On a thread that does nothing else; returns
@@ -74,33 +83,20 @@ where
                 Progress::Driven | Progress::Ended => return,
             }
         };
-        let Progress::Idle(mut driver) = idle else { return };
-        let outcome = catch_unwind(AssertUnwindSafe(|| self.turns(&mut driver)));
-        // What panicked may do so again.
-        let closed = catch_unwind(AssertUnwindSafe(|| {
-            driver.close();
-            drop(driver);
-        }));
-        let end = match outcome.and_then(|end| closed.map(|()| end)) {
-            Ok(end) => end,
-            Err(panic) => Some(Err(X::broken(format!(
-                "the thread of the task panicked: {}; please report this",
-                panic_message(panic.as_ref())
-            )))),
+        let Progress::Idle(driver) = idle else { return };
+        let tell = |end| {
+            self.outlet.end(end);
+            *self.lock() = Progress::Ended;
+            self.ended.notify_all();
         };
-        if let Some(end) = end {
-            self.hand_over(end);
-        }
-        self.outlet.end();
-        *self.lock() = Progress::Ended;
-        self.ended.notify_all();
+        drive(*driver, |driver| self.turns(driver), tell);
     }
 
-    /// Takes turns; returns how the task ended, or `None` if it was closed.
-    fn turns(&self, driver: &mut Driver<X, F, C>) -> Option<Handed<X>> {
+    /// Takes turns until the task has ended, or was closed.
+    fn turns(&self, driver: &mut Driver<X, F, C>) -> Result<(), X::Error> {
         loop {
             match self.outlet.demand() {
-                Demand::Closed => return None,
+                Demand::Closed => return Ok(()),
                 Demand::None | Demand::Whole if !driver.is_open() => {
                     driver.wait_for_demand();
                     continue;
@@ -109,18 +105,26 @@ where
             }
             let turn = driver.take_turn();
             self.is_open.store(driver.is_open(), Ordering::Relaxed);
-            match turn {
-                Ok(Turn::Output(batch)) => self.hand_over(Ok(Some(batch))),
-                Ok(Turn::Paused) => {}
-                Ok(Turn::Finished) => return Some(Ok(None)),
-                Err(error) => return Some(Err(error)),
+            match turn? {
+                Turn::Output(batch) => self.put(batch)?,
+                Turn::Paused => {}
+                Turn::Finished => {
+                    self.settled.get_or_init(|| driver.settled());
+                    return Ok(());
+                }
             }
         }
     }
 
-    /// Puts what the consumer has asked for; only one that has gone does not take it.
-    fn hand_over(&self, output: Handed<X>) {
-        drop(self.outlet.put(output));
+    /// Puts a batch, which the consumer has asked for; one that has gone since does not take it.
+    fn put(&self, batch: X::Output) -> Result<(), X::Error> {
+        match self.outlet.put(batch) {
+            Err(_) if self.outlet.demand() != Demand::Closed => {
+                let what = "a batch was made while another one waits, and would get lost";
+                Err(X::broken(what.to_owned()))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Takes a batch, after waiting for it for `timeout` at most: then it returns
@@ -128,7 +132,8 @@ where
     ///
     /// # Errors
     ///
-    /// The task's failure, after all batches before it.
+    /// The task's failure, after all batches before it. It is told once; later calls return an error
+    /// that says so.
     pub fn take(&self, timeout: Duration) -> Result<Turn<X::Output>, X::Error> {
         let mut taken = self.outlet.take();
         if matches!(taken, Taken::Nothing) {
@@ -136,10 +141,13 @@ where
             taken = self.outlet.take();
         }
         match taken {
-            Taken::Output(Ok(Some(batch))) => Ok(Turn::Output(batch)),
-            Taken::Output(Err(error)) => Err(error),
-            Taken::Output(Ok(None)) | Taken::End => Ok(Turn::Finished),
+            Taken::Output(batch) => Ok(Turn::Output(batch)),
             Taken::Nothing => Ok(Turn::Paused),
+            Taken::End(end) => end.map(|()| Turn::Finished),
+            Taken::Failed => {
+                let what = "the task has failed, and its error was returned before".to_owned();
+                Err(X::broken(what))
+            }
         }
     }
 
@@ -149,7 +157,7 @@ where
         let mut progress = self.lock();
         if let Progress::Idle(driver) = &mut *progress {
             driver.close();
-            self.outlet.end();
+            self.outlet.end(Ok(()));
             *progress = Progress::Ended;
         }
         let ended =
@@ -162,15 +170,16 @@ where
         self.is_open.load(Ordering::Relaxed)
     }
 
+    /// Returns what happened to the rows of a task that has [`Finished`](Turn::Finished); `None` of
+    /// one that was closed before, or has failed. To be compared with the batches that came and left:
+    /// see [`Settled::mismatch`].
+    pub fn settled(&self) -> Option<Settled> {
+        self.settled.get().copied()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Progress<X, F, C>> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Returns the text that a panic was raised with.
-pub fn panic_message(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
 sparkawait_core::opaque_debug!([X: BatchCodec, F, C] DrivenTask<X, F, C>, outlet: outlet);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use sparkawait_core::mailbox::{Demand, Mail, MailboxProcessor, Outlet, Step, Suspension};
 use sparkawait_core::time::ProcessingTime;
 
+use crate::account::Settled;
 use crate::async_function::AsyncFunction;
 use crate::batch_codec::{BatchCodec, CarryCodec};
 use crate::clock::{Clock, MonotonicClock};
@@ -57,10 +58,6 @@ pub enum Turn<O> {
     Finished,
 }
 
-/// What leaves a task that is driven on a thread of its own: a batch of results, `None` at its end, or
-/// its failure.
-pub type Handed<X> = Result<Option<<X as BatchCodec>::Output>, <X as BatchCodec>::Error>;
-
 /// Drives the operators of a task: its mailbox thread.
 ///
 /// Counterpart of Flink's `StreamTask` around its `MailboxProcessor`. Other
@@ -94,7 +91,7 @@ pub struct Driver<X: BatchCodec, F, C = MonotonicClock> {
     flusher: OutputFlusher,
     /// Where batches are taken while turns go on; without one, the thread that takes a turn waits
     /// for a batch.
-    outlet: Option<Arc<Outlet<Handed<X>>>>,
+    outlet: Option<Arc<Outlet<X::Output, X::Error>>>,
     /// The part of the input that ends, if it comes in parts.
     part: Option<Part>,
     /// Whether it is worked off.
@@ -180,9 +177,8 @@ where
     }
 
     /// Makes the place where another thread takes the output, which `consumer` wakes. A turn gives no
-    /// batch from now on that this thread does not want yet. For [`DrivenTask`](crate::DrivenTask),
-    /// and for tests that take its turns themselves.
-    pub fn connect(&mut self, consumer: Waker) -> Arc<Outlet<Handed<X>>> {
+    /// batch from now on that this thread does not want yet.
+    pub(crate) fn connect(&mut self, consumer: Waker) -> Arc<Outlet<X::Output, X::Error>> {
         let outlet = Outlet::new(Waker::from(Arc::clone(&self.parker)), consumer);
         let outlet = Arc::new(outlet);
         self.outlet = Some(Arc::clone(&outlet));
@@ -218,14 +214,20 @@ where
         turn
     }
 
+    /// Returns what happened to the rows of a task that has [`Finished`](Turn::Finished).
+    pub fn settled(&self) -> Settled {
+        self.chain.settled(0)
+    }
+
     /// Cancels all calls in flight and ends the feeder. Idempotent.
     pub fn close(&mut self) {
         if std::mem::replace(&mut self.is_closed, true) {
             return;
         }
+        // First, so that the thread that feeds the task does not wait for ever if a function panics.
+        self.read_ahead.close();
         let now = self.clock.now();
         self.chain.close(now);
-        self.read_ahead.close();
         self.processor.mailbox_mut().close();
         self.publish_metrics(now);
     }
@@ -545,6 +547,8 @@ pub struct Carry<X: CarryCodec> {
     pub outputs: Vec<X::Output>,
     /// What each operator of the chain holds.
     pub operators: Vec<X::Saved>,
+    /// What happened to the rows of all parts so far.
+    pub settled: Settled,
 }
 
 impl<X, F, C> Driver<X, F, C>
@@ -574,7 +578,9 @@ where
         }
         self.flusher.nothing_left();
         self.publish_metrics(now);
-        Ok(Carry { outputs, operators: self.chain.save(now)? })
+        let operators = self.chain.save(now)?;
+        let held = operators.first().map_or(0, X::rows_saved);
+        Ok(Carry { outputs, operators, settled: self.chain.settled(held) })
     }
 
     /// Returns whether a row is held that was restored `times` times, or more often.

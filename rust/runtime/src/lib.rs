@@ -4,7 +4,8 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`driver`] | the mailbox loop of a task |
-//! | [`driven_task`] | the thread of the loop, and the hand-over of output to another one |
+//! | [`drive`] | the thread of the loop, from its first turn to the word about its end |
+//! | [`driven_task`] | a task with its thread, and the hand-over of output to another one |
 //! | [`operator_chain`], [`chained_operator`] | the operators that the loop drives, each the input of the next |
 //! | [`batch_codec`], [`async_function`] | what the loop moves, and the function that it calls |
 //! | `account` | each row that came in has left once, or is held |
@@ -27,6 +28,7 @@ mod byte_bounds;
 pub mod chained_operator;
 mod channel_recorder;
 pub mod clock;
+pub mod drive;
 pub mod driven_task;
 pub mod driver;
 mod driver_config;
@@ -47,11 +49,13 @@ pub mod shared_page;
 pub mod tokio_runtime;
 mod warnings;
 
+pub use account::Settled;
 pub use async_function::AsyncFunction;
 pub use batch_codec::{BatchCodec, CarryCodec, Restored, RowsLeft};
 pub use chained_operator::ChainedOperator;
 pub use channel_recorder::NamedChannels;
-pub use driven_task::{DrivenTask, panic_message};
+pub use drive::{drive, panic_message};
+pub use driven_task::DrivenTask;
 pub use driver::{Carry, Driver, Mailbox, Turn};
 pub use driver_config::DriverConfig;
 pub use fan_out::FanOut;

@@ -7,6 +7,7 @@ use std::ops::Range;
 use sparkawait_core::operator::AttemptId;
 use sparkawait_core::time::ProcessingTime;
 
+use crate::account::Settled;
 use crate::async_function::AsyncFunction;
 use crate::batch_codec::{BatchCodec, CarryCodec};
 use crate::chained_operator::ChainedOperator;
@@ -342,6 +343,17 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> OperatorChain<X, F> {
     pub(crate) fn settle(&self) -> Result<(), X::Error> {
         self.settle_with(|_| None)?;
         self.lost_beside().map_or(Ok(()), |it| Err(X::broken(it)))
+    }
+
+    /// Returns what happened to the rows, with those `held` of the first operator that are handed
+    /// over.
+    pub(crate) fn settled(&self, held: usize) -> Settled {
+        let left = self.last().left();
+        Settled {
+            input: self.operators[0].settled(held),
+            output: left.output,
+            left_out: left.without_result + left.dropped,
+        }
     }
 
     /// Says what got lost between an operator and those that it calls side by side, if nothing is on

@@ -4,14 +4,15 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 use std::num::NonZeroUsize;
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
 use sparkawait_core::operator::{OutputMode, Retry};
 use sparkawait_core::policy::WarmUpConfig;
-use sparkawait_runtime::{BufferTimeout, DrivenTask, Turn};
-use support::{LOST_ROW, Task, Told, World, config, echo};
+use sparkawait_runtime::{BufferTimeout, DrivenTask, Settled, Turn};
+use support::{LOST_ROW, NO_RESULT, Task, Told, World, config, echo};
 
 mod support;
 
@@ -114,6 +115,30 @@ fn calls_go_on_while_the_consumer_has_a_batch_until_the_next_one_waits_and_anoth
 }
 
 #[test]
+fn a_task_that_has_ended_says_what_became_of_its_rows_and_others_do_not() {
+    let drops_13 = |world: &World, told| match told {
+        Told::Call(13, attempt) => {
+            world.send(attempt, Ok(NO_RESULT), Retry::No);
+        }
+        told => echo(world, told),
+    };
+    let task = DrivenTask::new(of_31_rows(drops_13).driver);
+    thread::scope(|scope| {
+        let thread = scope.spawn(|| task.drive());
+        let (rows, error) = rest(&|| task.take(LONG));
+        joined(thread);
+        assert_eq!((rows.len(), error), (30, None));
+    });
+    assert_eq!(task.settled(), Some(Settled { input: 31, output: 30, left_out: 1 }));
+
+    let failed = DrivenTask::new(of_31_rows(panics_at_13).driver);
+    failed.drive();
+    let closed = DrivenTask::new(of_31_rows(echo).driver);
+    closed.close();
+    assert_eq!((failed.settled(), closed.settled()), (None, None));
+}
+
+#[test]
 fn a_busy_consumer_is_given_whole_batches() {
     let rows: Vec<u32> = (1..=17).collect();
     driven(echo, &rows, |take, _, calls| {
@@ -139,7 +164,8 @@ fn a_failure_comes_behind_the_batches_before_it() {
 
         assert_eq!(all, results(1..=12));
         assert_eq!(error.unwrap(), "13 is down");
-        assert_eq!(rest(take), (Vec::new(), None), "it is told once");
+        let (none, again) = rest(take);
+        assert_eq!((none, again.unwrap().contains("returned before")), (Vec::new(), true));
     });
 }
 
@@ -174,17 +200,121 @@ fn a_task_that_no_thread_has_driven_is_closed_all_the_same() {
     assert_eq!(calls.of("close"), 1);
 }
 
+/// A task of 31 rows, five of them held and seven in a batch.
+fn of_31_rows<S: FnMut(&World, Told) + Send>(script: S) -> Task<S> {
+    let (mut operator, mut driver) = config();
+    (operator.mode, operator.capacity) = (OutputMode::Ordered, NonZeroUsize::new(5).unwrap());
+    (driver.max_rows_per_batch, driver.buffer_timeout) = (7, BufferTimeout::Never);
+    let task = Task::new((operator, driver), script);
+    task.feed(&(1..=31).collect::<Vec<u32>>());
+    task.feeder.put_end();
+    task
+}
+
+/// Drives a task to its end on this thread; then takes all that it has put out, and its error.
+fn driven_first<S: FnMut(&World, Told) + Send>(task: Task<S>) -> (Vec<String>, Option<String>) {
+    let task = DrivenTask::new(task.driver);
+    task.drive();
+    let (rows, error) = rest(&|| task.take(Duration::ZERO));
+    task.close();
+    (rows, error)
+}
+
+fn panics_at_13(world: &World, told: Told) {
+    match told {
+        Told::Call(13, _) => panic!("thirteen"),
+        told => echo(world, told),
+    }
+}
+
 #[test]
 fn a_panic_of_the_thread_fails_the_task() {
-    let panics_at_3 = |world: &World, told| match told {
-        Told::Call(3, _) => panic!("three"),
+    // Nobody takes the first batch before the thread has ended.
+    let (rows, error) = driven_first(of_31_rows(panics_at_13));
+
+    assert_eq!(rows, results(1..=7));
+    let error = error.unwrap();
+    assert_eq!(error, "the thread of the task panicked: thirteen; please report this");
+}
+
+#[test]
+fn a_panic_of_the_codec_fails_the_task_wherever_it_happens() {
+    // Behind so many times that a batch waits, except what happens once.
+    let places = [
+        ("accept", 0),
+        ("next_element", 17),
+        ("accept_reply", 2),
+        ("emit", 11),
+        ("take_output", 1),
+    ];
+    for (what, times) in places.into_iter().chain([("calls", 2), ("emit", 3)]) {
+        let task = of_31_rows(echo);
+        task.seen.lock().unwrap().panics = Some((what, times));
+        let task = DrivenTask::new(task.driver);
+        let (rows, error) = thread::scope(|scope| {
+            let thread = scope.spawn(|| task.drive());
+            let taken = rest(&|| task.take(LONG));
+            joined(thread);
+            taken
+        });
+
+        assert!(rows.len() < 31 && rows == results(1..=rows.len().try_into().unwrap()), "{what}");
+        let text = format!("panicked: {what} of the codec; please report this");
+        assert!(error.unwrap().contains(&text), "{what}");
+    }
+}
+
+#[test]
+fn a_second_panic_while_the_functions_are_closed_hides_neither_the_end_nor_the_first_one() {
+    let panics_twice = |world: &World, told| match told {
+        Told::Close => panic!("close"),
+        told => panics_at_13(world, told),
+    };
+    let task = of_31_rows(panics_twice);
+    let feeder = task.feeder.clone();
+    let (rows, error) = driven_first(task);
+
+    assert_eq!(rows, results(1..=7));
+    assert!(error.unwrap().contains("panicked: thirteen; please report this"));
+    assert!(!feeder.put(vec![32]), "the thread that feeds it does not wait for ever");
+}
+
+#[test]
+fn a_panic_while_the_functions_are_closed_fails_the_task() {
+    let panics = |world: &World, told| match told {
+        Told::Close => panic!("close"),
         told => echo(world, told),
     };
-    driven(panics_at_3, &[1, 2, 3], |take, _, _| {
+    driven(panics, &[1, 2, 3], |take, _, _| {
         let (_, error) = rest(take);
 
-        assert!(error.unwrap().contains("panicked: three; please report this"));
+        assert!(error.unwrap().contains("panicked: close; please report this"));
     });
+}
+
+/// What panics when it is let go of, as what a panic was raised with may.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("it is let go of");
+    }
+}
+
+#[test]
+fn a_thread_that_ends_without_a_word_fails_the_task() {
+    let bomb = |world: &World, told| match told {
+        Told::Call(13, _) => panic_any(Bomb),
+        told => echo(world, told),
+    };
+    let task = DrivenTask::new(of_31_rows(bomb).driver);
+    let ended = catch_unwind(AssertUnwindSafe(|| task.drive()));
+    let (rows, error) = rest(&|| task.take(Duration::ZERO));
+    task.close();
+
+    assert!(ended.is_err());
+    assert_eq!(rows, results(1..=7));
+    assert!(error.unwrap().contains("has ended without saying how"));
 }
 
 #[test]

@@ -4,11 +4,14 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArray};
+use arrow::buffer::{Buffer, ScalarBuffer};
 use arrow::datatypes::{DataType, Field, Int32Type, Int64Type, Schema, SchemaRef};
+use bytes::Bytes;
 use sparkawait_arrow::CallInfo;
 
+use crate::panics::Panics;
 use crate::random::Random;
-use crate::scenario::{OperatorPlan, Scenario};
+use crate::scenario::{OperatorPlan, PanicPlace, Scenario};
 use crate::trace::{Path, choice};
 
 /// The name of what a function returns.
@@ -71,11 +74,16 @@ pub fn cells(scenario: &Scenario, row: i64) -> (Option<i64>, Option<i64>, i64, i
 }
 
 /// Makes a batch of the input.
-pub fn input_batch(scenario: &Scenario, first: i64, rows: usize) -> RecordBatch {
+pub fn input_batch(
+    scenario: &Scenario,
+    panics: &Arc<Panics>,
+    first: i64,
+    rows: usize,
+) -> RecordBatch {
     let rows: Vec<i64> = (first..).take(rows).collect();
     let cells: Vec<_> = rows.iter().map(|row| cells(scenario, *row)).collect();
     let columns = [
-        Int64Array::from(rows),
+        Int64Array::new(watched(panics, rows), None),
         cells.iter().map(|it| it.0).collect(),
         cells.iter().map(|it| it.1).collect(),
         Int64Array::from_iter_values(cells.iter().map(|it| it.2)),
@@ -83,6 +91,29 @@ pub fn input_batch(scenario: &Scenario, first: i64, rows: usize) -> RecordBatch 
     ];
     let columns = columns.map(|it| Arc::new(it) as _).to_vec();
     RecordBatch::try_new(input_schema(), columns).expect("the columns fit")
+}
+
+/// Values that panic when they are let go of, if the scenario says so.
+struct Watched {
+    values: Buffer,
+    panics: Arc<Panics>,
+}
+
+impl AsRef<[u8]> for Watched {
+    fn as_ref(&self) -> &[u8] {
+        &self.values
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.panics.pass(PanicPlace::Codec);
+    }
+}
+
+fn watched(panics: &Arc<Panics>, values: Vec<i64>) -> ScalarBuffer<i64> {
+    let watched = Watched { values: Buffer::from_vec(values), panics: Arc::clone(panics) };
+    ScalarBuffer::from(Buffer::from(Bytes::from_owner(watched)))
 }
 
 /// Reads rows of batches that have what operators up to one made of them.

@@ -22,6 +22,7 @@
 //! | [`model`] | each call and each row, held against the rules as it happens |
 //! | [`account`] | what holds at the end: no row is missing |
 //! | [`order`] | the order of the output |
+//! | [`panics`] | what panics on the thread of a task |
 //! | [`world`] | the clock, the functions, the mail |
 //! | [`columns`] | rows of the simulation as columns |
 //! | [`build`] | the task of a scenario |
@@ -42,6 +43,7 @@ pub mod columns;
 pub mod limits;
 pub mod model;
 pub mod order;
+pub mod panics;
 #[path = "../../runtime/tests/support/random.rs"]
 pub(crate) mod random;
 pub mod rules;

@@ -39,6 +39,31 @@ pub struct Scenario {
     pub end: End,
     /// Whether its input comes in parts, with rows in flight carried over between them.
     pub parts: Option<PartsPlan>,
+    /// What panics on the thread that drives it.
+    #[serde(default)]
+    pub panics: Option<PanicPlan>,
+}
+
+/// A panic on the thread of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PanicPlan {
+    /// Where.
+    pub place: PanicPlace,
+    /// Times that this is passed before.
+    pub after: u32,
+    /// Whether closing a function panics, too.
+    pub again: bool,
+}
+
+/// Where something panics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PanicPlace {
+    /// A function is called.
+    Function,
+    /// The codec lets go of a batch of the input.
+    Codec,
+    /// The thread looks at the clock.
+    Clock,
 }
 
 /// How a task ends.
@@ -140,11 +165,13 @@ impl Scenario {
             consumer_pause: pick(random, &[0, 0, MICRO, 13 * MILLI, SECOND]),
             end,
             parts,
+            panics: None,
         };
         drawn.draw_requests(seed);
         drawn.draw_others(seed);
         drawn.draw_bytes(seed);
         drawn.draw_absences(seed);
+        drawn.draw_panics(seed);
         drawn.sound()
     }
 
@@ -188,6 +215,23 @@ impl Scenario {
         }
     }
 
+    /// Draws what panics in some of the tasks that a thread drives.
+    fn draw_panics(&mut self, seed: u64) {
+        let random = &mut Random(seed.wrapping_mul(0x5851_F42D_4C95_7F2D) ^ 0x7061_6E69);
+        self.panics = maybe(random, 20, |random| PanicPlan {
+            place: pick(random, &[PanicPlace::Function, PanicPlace::Codec, PanicPlace::Clock]),
+            after: pick(random, &[0, 1, 2, 3, 7, 13, 31, 97]),
+            again: random.in_a_hundred(30),
+        });
+    }
+
+    /// Whether a thread drives it to its end while a consumer takes its output. A stream has the
+    /// outputs of its parts, and who closes a task waits for its thread.
+    pub fn is_driven(&self) -> bool {
+        let is_closed = matches!(self.end, End::Closed(_));
+        self.parts.is_none() && !is_closed && self.seed.is_multiple_of(3)
+    }
+
     fn calls_mut(&mut self) -> impl Iterator<Item = &mut CallPlan> {
         self.operators.iter_mut().flat_map(|it| &mut it.calls)
     }
@@ -201,6 +245,7 @@ impl Scenario {
     #[must_use]
     pub fn sound(mut self) -> Self {
         let rows = self.rows() as u64 * 3 + 10;
+        self.panics = self.panics.filter(|_| self.is_driven());
         if self.parts.is_some() {
             // Streams have watermarks of Spark's.
             self.operators.iter_mut().for_each(|it| it.watermark = None);

@@ -40,6 +40,9 @@ fn candidates(of: &Scenario) -> Vec<Scenario> {
     with(&|it| it.parts = None);
     with(&|it| it.parts.iter_mut().for_each(|parts| parts.moved = 0));
     with(&|it| it.end = End::Input);
+    with(&|it| it.panics = None);
+    with(&|it| it.panics.iter_mut().for_each(|panics| panics.again = false));
+    with(&|it| it.panics.iter_mut().for_each(|panics| panics.after /= 2));
     with(&|it| it.batches = vec![it.batches.iter().sum()]);
     for index in 0..of.batches.len() {
         with(&|it| it.batches.retain(each_but(index)));

@@ -23,8 +23,9 @@ use sparkawait_task::task::TaskFeeder;
 use crate::limits::Bucket;
 use crate::model::requests::Requests;
 use crate::model::{Cache, Model};
+use crate::panics::Panics;
 use crate::random::Random;
-use crate::scenario::Scenario;
+use crate::scenario::{PanicPlace, Scenario};
 use crate::trace::{Broken, Event, Id, Said, What};
 
 mod answering;
@@ -83,8 +84,11 @@ enum Letter {
     Feed(TaskFeeder, Feed),
 }
 
+/// Lets the consumer of a task that a thread drives look at its outlet; returns whether that wakes the
+/// thread.
+pub type Looking = Box<dyn FnMut() -> bool + Send>;
+
 /// All that is around a task.
-#[derive(Debug)]
 pub struct World {
     scenario: Arc<Scenario>,
     /// What is known of the task.
@@ -131,11 +135,18 @@ pub struct World {
     pub broken: Option<Broken>,
     /// Whether the task has ended.
     pub has_ended: bool,
+    /// Who takes what a thread puts out.
+    pub consumer: Option<Looking>,
 }
+
+sparkawait_core::opaque_debug!(World);
 
 /// The world as functions and the clock share it.
 #[derive(Clone, Debug)]
-pub struct Shared(Arc<Mutex<World>>);
+pub struct Shared {
+    world: Arc<Mutex<World>>,
+    panics: Arc<Panics>,
+}
 
 impl Shared {
     /// Makes the world of a scenario.
@@ -172,14 +183,30 @@ impl Shared {
             events: Vec::new(),
             broken: None,
             has_ended: false,
+            consumer: None,
             scenario: Arc::clone(scenario),
         };
-        Self(Arc::new(Mutex::new(world)))
+        let panics = Arc::new(Panics::new(scenario.panics));
+        Self { world: Arc::new(Mutex::new(world)), panics }
+    }
+
+    /// What panics on the thread of the task.
+    pub fn panics(&self) -> &Arc<Panics> {
+        &self.panics
+    }
+
+    /// Lets the consumer look, if a thread drives the task; returns whether it wakes the thread.
+    fn consume(&self) -> bool {
+        // It looks at the world itself. One that panics is gone: the task ends then.
+        let Some(mut looking) = self.world().consumer.take() else { return false };
+        let wakes = looking();
+        self.world().consumer = Some(looking);
+        wakes
     }
 
     /// Looks at the world.
     pub fn world(&self) -> MutexGuard<'_, World> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lets the consumer do something else.
@@ -298,12 +325,18 @@ impl TaskClock {
 
 impl Clock for TaskClock {
     fn now(&self) -> ProcessingTime {
+        self.shared.panics.pass(PanicPlace::Clock);
+        self.shared.consume();
         let letters = self.shared.world().look();
         self.shared.post(letters);
         ProcessingTime::from_nanos(self.shared.world().now - self.origin)
     }
 
     fn park(&self, _parker: &Parker, timeout: Duration) {
+        // A wake-up is remembered until the next wait.
+        if self.shared.consume() {
+            return;
+        }
         let timeout = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
         let letters = self.shared.world().park(timeout);
         self.shared.post(letters);

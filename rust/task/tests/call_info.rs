@@ -68,9 +68,9 @@ fn part(
             Turn::Finished | Turn::Paused => {}
         }
     }
-    let carry = driver.carry().unwrap();
-    outputs.extend(carry.outputs);
-    TaskCarry { outputs, operators: carry.operators }
+    let mut carry = driver.carry().unwrap();
+    outputs.append(&mut carry.outputs);
+    TaskCarry { outputs, ..carry }
 }
 
 fn told(carry: &TaskCarry) -> Vec<CallInfo> {

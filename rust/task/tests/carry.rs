@@ -97,9 +97,9 @@ fn chained(saved: Vec<SavedOperator>, rows: i64, is_silent: bool) -> TaskCarry {
             outputs.push(batch);
         }
     }
-    let TaskCarry { outputs: last, operators } = driver.carry().unwrap();
-    outputs.extend(last);
-    TaskCarry { outputs, operators }
+    let mut carry = driver.carry().unwrap();
+    outputs.append(&mut carry.outputs);
+    TaskCarry { outputs, ..carry }
 }
 
 #[test]

@@ -93,9 +93,9 @@ impl Live {
                 Turn::Finished | Turn::Paused => {}
             }
         }
-        let carry = self.driver.carry().unwrap();
-        outputs.extend(carry.outputs);
-        TaskCarry { outputs, operators: carry.operators }
+        let mut carry = self.driver.carry().unwrap();
+        outputs.append(&mut carry.outputs);
+        TaskCarry { outputs, ..carry }
     }
 }
 

@@ -2,7 +2,8 @@
 //! Where output is taken: one place between the thread that drives a task and its consumer.
 //!
 //! Shared by two threads, as the inbox is by many: one puts, one takes. No user code runs under the
-//! lock, and wakers are called after its release.
+//! lock, and wakers are called after its release. The end of a task has a place of its own, so that
+//! it is never refused because a batch waits.
 
 use std::task::Waker;
 
@@ -35,13 +36,16 @@ impl Demand {
 
 /// What the consumer of a task finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken<T> {
+pub enum Taken<T, E> {
     /// What was put.
     Output(T),
     /// Nothing yet: the consumer is woken when there is.
     Nothing,
-    /// Nothing any more: all that was put was taken before.
-    End,
+    /// Nothing any more: all that was put was taken before. Says how the driver has ended; an error is
+    /// told once.
+    End(Result<(), E>),
+    /// Nothing any more: the driver has failed, and the consumer was told why before.
+    Failed,
 }
 
 /// One batch on its way from the thread that drives a task to the one that takes its output.
@@ -56,13 +60,17 @@ pub enum Taken<T> {
 ///   +-------+ <------------------- +-----+  Whole, put   +------+
 ///       ^                                   ------------>    |
 ///       +----------------------------------------------------+  take
+///
+///   end:   accepted in each of these states, since it needs no demand
+///   take:  the batch that waits, if there is one; then how the driver has ended
 /// ```
 ///
-/// The driver says when it has put all: the consumer sees that [behind](Taken::End) what it takes.
+/// A driver says [how it has ended](Self::end) whatever the consumer wants at that moment: a failure
+/// that had to wait for demand could be lost. The consumer is told [behind](Taken::End) what it takes.
 ///
 /// Each wake-up must be remembered until the next wait, as `std::thread::unpark` does.
-pub struct Outlet<T> {
-    place: Mutex<Place<T>>,
+pub struct Outlet<T, E> {
+    place: Mutex<Place<T, E>>,
     /// A [`Demand`]. Written under the lock; the driver looks without it, once in each of its steps,
     /// and is woken after each change.
     demand: AtomicU8,
@@ -73,17 +81,45 @@ pub struct Outlet<T> {
 }
 
 /// What the two threads share. Under one lock, or a consumer that found no output and then saw the
-/// end would miss what was put in between: the failure of the task.
-struct Place<T> {
+/// end would miss what was put in between.
+struct Place<T, E> {
     output: Option<T>,
-    has_ended: bool,
+    end: End<E>,
 }
 
-impl<T> Outlet<T> {
+/// What the driver has said of its end.
+enum End<E> {
+    /// Nothing: it goes on.
+    Open,
+    /// How it ended.
+    Said(Result<(), E>),
+    /// That it failed, and the consumer knows why.
+    FailureTold,
+}
+
+impl<E> End<E> {
+    /// Tells the consumer; `None` as long as the driver goes on.
+    fn tell<T>(&mut self) -> Option<Taken<T, E>> {
+        match std::mem::replace(self, Self::FailureTold) {
+            Self::Open => {
+                *self = Self::Open;
+                None
+            }
+            Self::Said(Ok(())) => {
+                *self = Self::Said(Ok(()));
+                Some(Taken::End(Ok(())))
+            }
+            Self::Said(Err(error)) => Some(Taken::End(Err(error))),
+            Self::FailureTold => Some(Taken::Failed),
+        }
+    }
+}
+
+impl<T, E> Outlet<T, E> {
     /// Makes one that is empty, and whose consumer has not asked yet.
     pub fn new(driver: Waker, consumer: Waker) -> Self {
         let demand = AtomicU8::new(Demand::Whole as u8);
-        let place = Mutex::new(Place { output: None, has_ended: false });
+        let place = Mutex::new(Place { output: None, end: End::Open });
         Self { place, demand, driver, consumer }
     }
 
@@ -110,20 +146,33 @@ impl<T> Outlet<T> {
         Ok(())
     }
 
-    /// Says that nothing is put any more. For the driver.
-    pub fn end(&self) {
-        sync::lock(&self.place).has_ended = true;
+    /// Says that nothing is put any more, and how the driver has ended. What it has said first
+    /// stands. For the driver.
+    pub fn end(&self, end: Result<(), E>) {
+        let mut place = sync::lock(&self.place);
+        let late = match place.end {
+            End::Open => {
+                place.end = End::Said(end);
+                None
+            }
+            End::Said(_) | End::FailureTold => Some(end),
+        };
+        drop(place);
         self.consumer.wake_by_ref();
+        // Its drop may run code of others, which does not belong under the lock.
+        drop(late);
     }
 
     /// Takes what is there. If there is nothing, its waker is called when there is. For the consumer.
-    pub fn take(&self) -> Taken<T> {
+    pub fn take(&self) -> Taken<T, E> {
         let mut place = sync::lock(&self.place);
         let before = self.demand();
         let (taken, demand) = match place.output.take() {
             Some(output) => (Taken::Output(output), Demand::Whole),
-            None if place.has_ended => (Taken::End, before),
-            None => (Taken::Nothing, Demand::Any),
+            None => match place.end.tell() {
+                Some(end) => (end, before),
+                None => (Taken::Nothing, Demand::Any),
+            },
         };
         let demand = if before == Demand::Closed { before } else { demand };
         self.demand.store(demand as u8, Ordering::Release);
@@ -145,18 +194,18 @@ impl<T> Outlet<T> {
     }
 }
 
-crate::opaque_debug!([T] Outlet<T>, demand: demand());
+crate::opaque_debug!([T, E] Outlet<T, E>, demand: demand());
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
     use super::super::counting_waker::CountingWaker;
-    use super::Taken::{End, Nothing, Output};
+    use super::Taken::{End, Failed, Nothing, Output};
     use super::*;
 
     /// An outlet, and the wake-ups of its driver and of its consumer.
-    fn outlet() -> (Outlet<u32>, impl Fn() -> (usize, usize)) {
+    fn outlet() -> (Outlet<u32, &'static str>, impl Fn() -> (usize, usize)) {
         let (driver, consumer) = (Arc::<CountingWaker>::default(), Arc::<CountingWaker>::default());
         let outlet = Outlet::new(Arc::clone(&driver).into(), Arc::clone(&consumer).into());
         (outlet, move || (driver.count(), consumer.count()))
@@ -206,12 +255,51 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_seen_behind_all_that_was_put() {
+    fn an_end_is_told_behind_all_that_was_put() {
         let (outlet, wakes) = outlet();
         outlet.put(7).unwrap();
-        outlet.end();
+        outlet.end(Ok(()));
 
-        assert_eq!((outlet.take(), outlet.take(), outlet.take()), (Output(7), End, End));
+        let taken = [outlet.take(), outlet.take(), outlet.take()];
+        assert_eq!(taken, [Output(7), End(Ok(())), End(Ok(()))]);
         assert_eq!(wakes(), (1, 2), "nobody waits for the driver any more");
+    }
+
+    #[test]
+    fn a_failure_is_told_behind_the_batch_that_waits_and_never_becomes_a_success() {
+        let (outlet, _) = outlet();
+        outlet.put(7).unwrap();
+        assert_eq!(outlet.demand(), Demand::None);
+        outlet.end(Err("down"));
+
+        let taken = [outlet.take(), outlet.take(), outlet.take(), outlet.take()];
+        assert_eq!(taken, [Output(7), End(Err("down")), Failed, Failed]);
+    }
+
+    #[test]
+    fn an_end_is_accepted_whatever_the_consumer_wants() {
+        for (asks, closes) in [(false, false), (true, false), (false, true)] {
+            let (outlet, _) = outlet();
+            if asks {
+                assert_eq!(outlet.take(), Nothing);
+            }
+            if closes {
+                outlet.close();
+            }
+            outlet.end(Err("down"));
+
+            assert_eq!(outlet.take(), End(Err("down")), "{asks} {closes}");
+        }
+    }
+
+    #[test]
+    fn what_was_said_of_the_end_first_stands() {
+        let (outlet, _) = outlet();
+        outlet.end(Err("down"));
+        outlet.end(Ok(()));
+        assert_eq!(outlet.take(), End(Err("down")));
+
+        outlet.end(Ok(()));
+        assert_eq!(outlet.take(), Failed);
     }
 }

@@ -29,6 +29,9 @@ pub(crate) const SLOW: i64 = 1000;
 /// A row whose call fails.
 pub(crate) const BAD: i64 = -1;
 
+/// A row whose call panics; the function then panics once more when it is closed.
+pub(crate) const BROKEN: i64 = -13;
+
 pub(crate) fn schema(name: &str) -> SchemaRef {
     Arc::new(Schema::new(vec![Field::new(name, DataType::Int64, true)]))
 }
@@ -44,6 +47,7 @@ pub(crate) type Waiting = Arc<Mutex<Vec<(AttemptId, i64)>>>;
 struct Echo {
     waiting: Waiting,
     replies: Replies,
+    is_broken: bool,
 }
 
 fn answer(replies: &Replies, calls: &[(AttemptId, i64)]) {
@@ -61,7 +65,10 @@ impl AsyncFunction<Calls> for Echo {
             let row = rows.column(0).as_primitive::<Int64Type>().value(call.row as usize);
             (call.attempt, row)
         });
-        let (slow, quick): (Vec<_>, Vec<_>) = rows.partition(|(_, row)| *row >= SLOW);
+        let rows: Vec<_> = rows.collect();
+        self.is_broken = rows.iter().any(|(_, row)| *row == BROKEN);
+        assert!(!self.is_broken, "a call of {BROKEN}");
+        let (slow, quick): (Vec<_>, Vec<_>) = rows.into_iter().partition(|(_, row)| *row >= SLOW);
         self.waiting.lock().unwrap().extend(slow);
         let (bad, quick): (Vec<_>, Vec<_>) = quick.into_iter().partition(|(_, row)| *row == BAD);
         for (attempt, _) in bad {
@@ -81,7 +88,9 @@ impl AsyncFunction<Calls> for Echo {
 
     fn cancel(&mut self, _attempts: Vec<AttemptId>) {}
 
-    fn close(&mut self) {}
+    fn close(&mut self) {
+        assert!(!self.is_broken, "closed behind a call of {BROKEN}");
+    }
 }
 
 pub(crate) struct Started {
@@ -150,7 +159,7 @@ pub(crate) fn build(
     let (waiting, mut kept) = (Waiting::default(), None);
     let builder = TaskBuilder::restored(saved.into(), config, |replies| {
         kept = Some(replies.clone());
-        Ok(Box::new(Echo { waiting: Arc::clone(&waiting), replies }) as Box<_>)
+        Ok(Box::new(Echo { waiting: Arc::clone(&waiting), replies, is_broken: false }) as Box<_>)
     });
     let (driver, feeder) = builder.unwrap().build();
     Built { driver, feeder, waiting, replies: kept.unwrap() }

@@ -6,7 +6,7 @@ use sparkawait_core::operator::Begins;
 use super::ChainedOperator;
 use crate::account::Calls;
 use crate::async_function::AsyncFunction;
-use crate::batch_codec::BatchCodec;
+use crate::batch_codec::{BatchCodec, RowsLeft};
 
 impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
     /// Returns whether its input has ended; some of it may wait.
@@ -76,6 +76,17 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
             Begins::AtOnce => None,
             Begins::WhenSaid => self.account.mismatch_of_calls(self.operator.attempts()),
         }
+    }
+
+    /// Returns how many rows of its input have left it, or are among the rows `held` that are handed
+    /// over.
+    pub(crate) fn settled(&self, held: usize) -> u64 {
+        self.account.settled(&self.codec.left(), held)
+    }
+
+    /// Returns what happened to the rows that have left it.
+    pub(crate) fn left(&self) -> RowsLeft {
+        self.codec.left()
     }
 
     /// Returns the calls that it has made of functions side by side.

@@ -15,7 +15,7 @@ mod turns;
 use std::collections::VecDeque;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::vec::Drain;
 
@@ -124,6 +124,19 @@ pub(crate) struct Seen {
     pub(crate) settles: Option<u64>,
     /// Whether a row costs what [`cost_of`] says.
     pub(crate) has_prices: bool,
+    /// What of the codec panics, and behind how many times.
+    pub(crate) panics: Option<(&'static str, usize)>,
+}
+
+impl Seen {
+    /// The codec does something that may panic.
+    fn does(&mut self, what: &'static str) {
+        match &mut self.panics {
+            Some((panics, 0)) if *panics == what => panic!("{what} of the codec"),
+            Some((panics, left)) if *panics == what => *left -= 1,
+            _ => {}
+        }
+    }
 }
 
 /// What a row costs, where rows have prices.
@@ -149,6 +162,17 @@ pub(crate) struct Numbers {
 pub(crate) type TaskFeeder = Feeder<Numbers>;
 pub(crate) type Reply = Vec<(AttemptId, Completion<u32, &'static str>)>;
 
+/// Whatever has panicked before.
+fn locked(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+    seen.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Numbers {
+    fn does(&self, what: &'static str) {
+        locked(&self.seen).does(what);
+    }
+}
+
 impl BatchCodec for Numbers {
     type Element = u32;
     type Results = u32;
@@ -164,8 +188,9 @@ impl BatchCodec for Numbers {
     }
 
     fn accept(&mut self, input: Vec<u32>) -> Result<(), String> {
-        self.seen.lock().unwrap().inputs += 1;
-        self.seen.lock().unwrap().waiting += input.len();
+        self.does("accept");
+        locked(&self.seen).inputs += 1;
+        locked(&self.seen).waiting += input.len();
         if input.contains(&BAD_ROW) {
             return Err("bad row".to_owned());
         }
@@ -175,11 +200,12 @@ impl BatchCodec for Numbers {
     }
 
     fn next_element(&mut self) -> Option<InputElement<u32>> {
+        self.does("next_element");
         while self.input.front() == Some(&LOST_ROW) {
             self.input.pop_front();
         }
         let value = self.input.pop_front()?;
-        let mut seen = self.seen.lock().unwrap();
+        let mut seen = locked(&self.seen);
         seen.elements += 1;
         seen.waiting -= 1;
         if value != WATERMARK {
@@ -204,7 +230,7 @@ impl BatchCodec for Numbers {
     }
 
     fn put_back(&mut self, record: StreamRecord<u32>) -> Result<(), String> {
-        let mut seen = self.seen.lock().unwrap();
+        let mut seen = locked(&self.seen);
         seen.elements -= 1;
         seen.waiting += 1;
         seen.put_back += 1;
@@ -214,7 +240,7 @@ impl BatchCodec for Numbers {
     }
 
     fn has_prices(&self) -> bool {
-        self.seen.lock().unwrap().has_prices
+        locked(&self.seen).has_prices
     }
 
     fn channel_name(&self, _channel: Key, record: Option<&u32>) -> Option<String> {
@@ -226,11 +252,12 @@ impl BatchCodec for Numbers {
     }
 
     fn calls(&mut self, invocations: Drain<'_, Invocation<u32>>) -> Vec<Invocation<u32>> {
+        self.does("calls");
         invocations.collect()
     }
 
     fn remarks(&self, reply: &Reply, mut remark: impl FnMut(AttemptId, Remark)) {
-        let seen = self.seen.lock().unwrap();
+        let seen = locked(&self.seen);
         let left = seen.tells.map(|left| Remark::Left { left, is_of_channel: false });
         let cost = seen.settles.map(|cost| Remark::Cost { limit: 0, cost });
         for (attempt, _) in reply {
@@ -243,7 +270,8 @@ impl BatchCodec for Numbers {
         reply: Reply,
         mut complete: impl FnMut(AttemptId, Completion<u32, &'static str>) -> Handled,
     ) -> Result<(), String> {
-        let mut seen = self.seen.lock().unwrap();
+        self.does("accept_reply");
+        let mut seen = locked(&self.seen);
         for (attempt, completion) in reply {
             if completion.outcome == Ok(BAD_RESULT) {
                 return Err("bad result".to_owned());
@@ -260,11 +288,12 @@ impl BatchCodec for Numbers {
     }
 
     fn emit(&mut self, element: StreamElement<Emitted<u32, u32, &'static str>>) {
+        self.does("emit");
         let StreamElement::Record(emitted) = element else { return };
-        self.seen.lock().unwrap().emitted.push(emitted.record.value);
+        locked(&self.seen).emitted.push(emitted.record.value);
         if let Ok(result) = emitted.outcome {
             self.result_bytes -= result as usize;
-            self.seen.lock().unwrap().held -= 1;
+            locked(&self.seen).held -= 1;
         }
         if emitted.outcome == Ok(NO_RESULT) {
             self.without_result += 1;
@@ -295,6 +324,7 @@ impl BatchCodec for Numbers {
         max_rows: usize,
         max_bytes: usize,
     ) -> Result<Option<Vec<String>>, String> {
+        self.does("take_output");
         let mut bytes = 0;
         let within = self.output.iter().take_while(|it| {
             bytes += it.len();

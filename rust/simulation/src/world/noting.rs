@@ -9,6 +9,7 @@ use sparkawait_task::function::{Call, Calls};
 
 use super::{Shared, World};
 use crate::columns::Reader;
+use crate::scenario::PanicPlace;
 use crate::trace::{Path, What};
 
 /// A function that notes its calls, for the world to answer.
@@ -49,6 +50,7 @@ impl Noting {
 
 impl AsyncFunction<Calls> for Noting {
     fn invoke(&mut self, calls: Calls) {
+        self.shared.panics().pass(PanicPlace::Function);
         self.each(&calls, |world, call, path| world.invoked(self.site, call.attempt, path));
         self.shared.tell_requests();
     }
@@ -67,6 +69,7 @@ impl AsyncFunction<Calls> for Noting {
     }
 
     fn close(&mut self) {
+        self.shared.panics().close();
         let mut world = self.shared.world();
         let checked = world.model.closed(self.site);
         world.breaks(checked);

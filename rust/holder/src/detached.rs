@@ -2,6 +2,7 @@
 //! A task on a thread of its own, whose input comes in parts.
 
 use std::collections::BTreeMap;
+use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
@@ -88,6 +89,8 @@ pub struct DetachedTask {
     shared: Arc<Shared>,
     feeder: TaskFeeder,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// The process that has the thread; a forked child has a copy of the task, and no part in it.
+    process_id: u32,
 }
 
 sparkawait_core::opaque_debug!(DetachedTask);
@@ -115,7 +118,13 @@ impl DetachedTask {
             .name("sparkawait-detached".to_owned())
             .spawn(move || drive_parts(driver, &of_thread))?;
         let id = TaskId(random()?);
-        let task = Arc::new(Self { id, shared, feeder, thread: Mutex::new(Some(thread)) });
+        let task = Arc::new(Self {
+            id,
+            shared,
+            feeder,
+            thread: Mutex::new(Some(thread)),
+            process_id: process::id(),
+        });
         with_tasks(|tasks| tasks.insert(id.0, Arc::downgrade(&task)));
         Ok(task)
     }
@@ -244,6 +253,10 @@ impl DetachedTask {
 
 impl Drop for DetachedTask {
     fn drop(&mut self) {
+        if self.process_id != process::id() {
+            // Its locks may be held for ever by threads that do not exist here.
+            return;
+        }
         with_tasks(|tasks| tasks.remove(&self.id.0));
         self.feeder.put_failure(TaskError::Internal("the task was dropped".to_owned()));
     }

@@ -3,7 +3,8 @@
 //!
 //! What is left of a part is in the page, where the next one that holds it finds it: a task that
 //! begins brings no burst of its own. The lock of a file shows who holds it; the kernel takes it
-//! from a process that was killed.
+//! from a process that was killed. A process that it has forked inherits the lock, and keeps it, but
+//! not the part: the file names the process that has that, and it is free when that one is gone.
 //!
 //! ```text
 //!   limits-3f..             the page: a word for each part
@@ -21,6 +22,7 @@ use std::{fmt, io, process};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 
 use crate::shared_page::PageError;
 
@@ -61,7 +63,7 @@ impl HeldPart {
                 flock(&file, FlockOperation::LockExclusive).map(|()| file).map_err(Into::into)
             })
             .map_err(|error| io(&door, error))?;
-        let process = process::id();
+        let this = Owner::this(holder.executor);
         let (mut free, mut held) = (None, Vec::new());
         for number in 0..holder.parts.get() {
             let path = lock_of(page, limit, number);
@@ -73,10 +75,15 @@ impl HeldPart {
                 Ok(()) => free = free.or(Some((number, path, file))),
                 Err(Errno::WOULDBLOCK) => {
                     let owner = fs::read_to_string(&path).map_err(|error| io(&path, error))?;
-                    if owner == owner_of(holder.executor, process) {
+                    let owner = Owner::read(&owner);
+                    if owner.as_ref() == Some(&this) {
                         return Ok(Self { number, _lock: None });
                     }
-                    if owner.starts_with(&owner_of(holder.executor, "")) {
+                    if owner.as_ref().is_some_and(|it| it.is_gone(&this)) {
+                        // A lock belongs to a file: a new one has none.
+                        let file = locked_anew(&path).map_err(|error| io(&path, error))?;
+                        free = free.or(Some((number, path, file)));
+                    } else if owner.is_some_and(|it| it.executor == holder.executor) {
                         held.push(number);
                     }
                 }
@@ -85,13 +92,13 @@ impl HeldPart {
         }
         match free {
             Some((number, path, file)) if (held.len() as u64) < holder.held.get() => {
-                let owner = owner_of(holder.executor, process);
+                let owner = this.to_string();
                 let written = file.set_len(0).and_then(|()| (&file).write_all(owner.as_bytes()));
                 written.map_err(|error| io(&path, error))?;
                 Ok(Self { number, _lock: Some(file) })
             }
             _ => {
-                let shared = held.get(process as usize % held.len().max(1)).copied();
+                let shared = held.get(process::id() as usize % held.len().max(1)).copied();
                 Ok(Self { number: shared.unwrap_or_default(), _lock: None })
             }
         }
@@ -109,9 +116,51 @@ fn lock_of(page: &Path, limit: NonZeroU64, name: impl fmt::Display) -> PathBuf {
     PathBuf::from(path)
 }
 
-/// What the process of an executor writes into the file of its part.
-fn owner_of(executor: u64, process: impl fmt::Display) -> String {
-    format!("{executor:016x} {process}")
+/// Who has a part, as its file says.
+#[derive(Debug, PartialEq, Eq)]
+struct Owner {
+    executor: u64,
+    process: u32,
+    /// Where that number names a process: containers that share a folder count their own.
+    namespace: String,
+}
+
+impl Owner {
+    /// This process.
+    fn this(executor: u64) -> Self {
+        let namespace = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+        let namespace = namespace.to_string_lossy().into_owned();
+        Self { executor, process: process::id(), namespace }
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let mut words = text.split(' ');
+        let executor = u64::from_str_radix(words.next()?, 16).ok()?;
+        let (process, namespace) = (words.next()?.parse().ok()?, words.next()?.to_owned());
+        Some(Self { executor, process, namespace })
+    }
+
+    /// Returns whether the process is known to have ended.
+    fn is_gone(&self, this: &Self) -> bool {
+        let id = i32::try_from(self.process).ok().and_then(Pid::from_raw);
+        self.namespace == this.namespace
+            && id.is_some_and(|id| test_kill_process(id) == Err(Errno::SRCH))
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { executor, process, namespace } = self;
+        write!(f, "{executor:016x} {process} {namespace}")
+    }
+}
+
+/// Replaces a file whose lock is nobody's by a new one, and locks that.
+fn locked_anew(path: &Path) -> io::Result<File> {
+    fs::remove_file(path)?;
+    let file = open(path)?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(file)
 }
 
 /// Opens a file, which is made if there is none.

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use std::{env, fs, thread};
 
+use rustix::fs::{FlockOperation, flock};
 use sparkawait_core::ProcessingTime;
 use sparkawait_core::policy::{Gcra, MAX_LIMITS, PermitSources, Rate};
 use sparkawait_runtime::clock::Clock;
@@ -414,6 +415,48 @@ fn a_part_of_a_process_that_is_killed_is_free() {
     assert_eq!(told_by(&mut holder).next(), Some(0));
     holder.kill().unwrap();
     holder.wait().unwrap();
+}
+
+/// A process that is forked has the files of its parent, locks included.
+#[test]
+fn a_part_whose_lock_was_inherited_from_a_process_that_is_gone_is_free() {
+    let directory = Directory::new("inherited");
+    let page = directory.page();
+    let mut holder = start_child("holder", &page);
+    assert_eq!(told_by(&mut holder).next(), Some(0));
+    let files = fs::read_dir(page.parent().unwrap()).unwrap();
+    let mut paths = files.map(|it| it.unwrap().path());
+    let of_part = paths.find(|it| it.to_string_lossy().ends_with("-0")).unwrap();
+    let owner = fs::read_to_string(&of_part).unwrap();
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    let inherited = fs::File::open(&of_part).unwrap();
+    flock(&inherited, FlockOperation::NonBlockingLockExclusive).unwrap();
+
+    let part = take_part(&page);
+
+    assert_eq!(part.number(), 0);
+    assert_ne!(fs::read_to_string(&of_part).unwrap(), owner);
+    let taken = fs::File::open(&of_part).unwrap();
+    let locked = flock(&taken, FlockOperation::NonBlockingLockExclusive);
+    assert!(locked.is_err(), "who has it holds the lock of its file");
+}
+
+/// Who counts its processes otherwise, as another container does, may be there.
+#[test]
+fn a_part_of_a_process_that_cannot_be_looked_for_is_held() {
+    let directory = Directory::new("elsewhere");
+    let page = directory.page();
+    let part = take_part(&page);
+    let files = fs::read_dir(page.parent().unwrap()).unwrap();
+    let mut paths = files.map(|it| it.unwrap().path());
+    let of_part = paths.find(|it| it.to_string_lossy().ends_with("-0")).unwrap();
+    for owner in ["0000000000000000 2147483646 pid:[13]", "", "what is this"] {
+        fs::write(&of_part, owner).unwrap();
+
+        assert_eq!(take_part(&page).number(), 1, "{owner}");
+    }
+    drop(part);
 }
 
 #[test]

@@ -95,6 +95,8 @@ pub struct Lender(Shared);
 /// What was lent, and when somebody gave it back last.
 struct Kept<T> {
     value: T,
+    /// The process that has made it; a forked child has a copy of it, and no part in it.
+    process_id: u32,
     returned: Mutex<Option<Instant>>,
     runtime: Handle,
 }
@@ -126,10 +128,15 @@ impl Lender {
             return Ok(Lent(found));
         }
         all.retain(|_, it| it.strong_count() > 0);
-        let (returned, runtime) = (Mutex::default(), runtime.clone());
-        let kept = Arc::new(Kept { value: make()?, returned, runtime });
+        let kept = Arc::new(Kept::new(make()?, runtime.clone(), process::id()));
         all.insert(key.to_owned(), Arc::downgrade(&kept));
         Ok(Lent(kept))
+    }
+}
+
+impl<T> Kept<T> {
+    fn new(value: T, runtime: Handle, process_id: u32) -> Self {
+        Self { value, process_id, returned: Mutex::default(), runtime }
     }
 }
 
@@ -149,6 +156,12 @@ impl<T: Send + Sync + 'static> Deref for Lent<T> {
 
 impl<T: Send + Sync + 'static> Drop for Lent<T> {
     fn drop(&mut self) {
+        if self.0.process_id != process::id() {
+            // The runtime has no threads here, a lock may be held for ever by one that it had, and
+            // what was made is the parent's: to close a connection here would close its own.
+            std::mem::forget(Arc::clone(&self.0));
+            return;
+        }
         let mut returned = self.0.returned.lock().unwrap_or_else(PoisonError::into_inner);
         let is_kept = returned.replace(Instant::now()).is_some();
         drop(returned);
@@ -231,6 +244,32 @@ mod tests {
         drop((one, other));
         // Kept by a task of the runtime.
         assert_eq!(*lend(3), 1);
+    }
+
+    /// Tells when it is let go of.
+    struct Told(Arc<Mutex<u32>>);
+
+    impl Drop for Told {
+        fn drop(&mut self) {
+            *self.0.lock().unwrap() += 1;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_forked_child_neither_keeps_what_its_parent_was_lent_nor_lets_go_of_it() {
+        let (dropped, runtime) = (Arc::default(), Handle::current());
+        let lent = |process_id| {
+            Lent(Arc::new(Kept::new(Told(Arc::clone(&dropped)), runtime.clone(), process_id)))
+        };
+        let of_parent = lent(process::id() ^ 1);
+        let _held_by_a_thread_of_the_parent = of_parent.0.returned.lock().unwrap();
+        drop(Lent(Arc::clone(&of_parent.0)));
+        assert_eq!(runtime.metrics().num_alive_tasks(), 0);
+        drop(lent(process::id() ^ 1));
+        assert_eq!((runtime.metrics().num_alive_tasks(), *dropped.lock().unwrap()), (0, 0));
+
+        drop(lent(process::id()));
+        assert_eq!(runtime.metrics().num_alive_tasks(), 1, "it is kept for a minute");
     }
 
     #[test]

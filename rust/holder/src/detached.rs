@@ -24,6 +24,9 @@ use crate::state::{TaskId, count_rows, write_operators};
 
 type Tasks = Mutex<BTreeMap<[u8; 16], Weak<DetachedTask>>>;
 
+/// What all tasks of this process keep together.
+static KEPT: shared::Shared = shared::Shared::new();
+
 /// All tasks of this process that are there.
 static TASKS: shared::Shared = shared::Shared::new();
 
@@ -111,7 +114,7 @@ impl DetachedTask {
         owner: String,
         gap: Duration,
     ) -> std::io::Result<Arc<Self>> {
-        let parts = Mutex::new(Parts::new(owner, Idle::new(gap)));
+        let parts = Mutex::new(Parts::new(owner, Idle::new(gap), KEPT.of_process()));
         let shared = Arc::new(Shared { parts, changed: Condvar::new(), came: AtomicU64::new(0) });
         let of_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new()

@@ -18,6 +18,7 @@
 //! |---|---|
 //! | [`detached`] | a task on a thread of its own |
 //! | `part` | where it is with its input, and what may follow what |
+//! | `kept_answers` | answers that steps have, for those that come again |
 //! | [`state`] | what a stream keeps of it |
 //! | [`endpoint`] | steps of another process, over a Unix socket |
 //! | [`ipc`] | record batches as bytes, and back |
@@ -27,6 +28,7 @@ pub mod detached;
 pub mod endpoint;
 mod idle;
 pub mod ipc;
+mod kept_answers;
 mod part;
 mod part_end;
 mod random;

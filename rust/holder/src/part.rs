@@ -32,10 +32,8 @@ use sparkawait_task::error::TaskError;
 
 use crate::bundles::{BundleId, Bundles};
 use crate::idle::Idle;
+use crate::kept_answers::{Answer, KeptAnswers};
 use crate::part_end::PartEnd;
-
-/// Bytes of an answer that are kept for a step that brings a part again.
-const MOST_KEPT: usize = 64 << 20;
 
 /// Whether a part has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,13 +63,13 @@ pub enum Claim {
 #[derive(Debug)]
 enum Part {
     /// Nothing. The answer of the part before is kept for a step that brings that again.
-    Idle { answer: Option<Arc<PartEnd>> },
+    Idle { answer: Option<Answer> },
     /// Some of its rows may be there.
     Open,
     /// All of its rows are there.
     Complete,
     /// The task gets no further. The step is told the error.
-    Ended { error: Option<TaskError>, answer: Option<Arc<PartEnd>> },
+    Ended { error: Option<TaskError>, answer: Option<Answer> },
 }
 
 /// The parts of a task's input.
@@ -88,12 +86,14 @@ pub(crate) struct Parts {
     bundles: Bundles,
     /// Since when nobody brings a part.
     idle: Idle,
+    /// Those of all tasks of the process.
+    kept: Arc<KeptAnswers>,
 }
 
 impl Parts {
-    pub(crate) fn new(owner: String, idle: Idle) -> Self {
+    pub(crate) fn new(owner: String, idle: Idle, kept: Arc<KeptAnswers>) -> Self {
         let (part, bundles) = (Part::Idle { answer: None }, Bundles::default());
-        Self { owner, part, worked_off: 0, is_brought: false, bundles, idle }
+        Self { owner, part, worked_off: 0, is_brought: false, bundles, idle, kept }
     }
 
     /// Begins the part behind `part` others, or goes on with it.
@@ -116,6 +116,13 @@ impl Parts {
         }
         let is_next = part == self.worked_off;
         let is_last = part + 1 == self.worked_off;
+        let is_known = is_last
+            && match &mut self.part {
+                Part::Idle { answer: Some(answer) } | Part::Ended { answer: Some(answer), .. } => {
+                    answer.take_back()
+                }
+                _ => false,
+            };
         match &mut self.part {
             // Who goes on has the results of the part before.
             Part::Idle { .. } if is_next => {
@@ -124,10 +131,8 @@ impl Parts {
             }
             Part::Ended { answer, .. } if is_next => *answer = None,
             Part::Open | Part::Complete if is_next => self.bundles.begin_again(),
-            Part::Idle { answer: Some(_) } | Part::Ended { answer: Some(_), .. } if is_last => {
-                self.bundles.begin_again();
-            }
-            // Nobody has gone on with an answer that was too large to be kept, as far as is known.
+            _ if is_known => self.bundles.begin_again(),
+            // Nobody has gone on with an answer that is not kept any more, as far as is known.
             Part::Idle { .. } if is_last => return Begun::Stale,
             _ => return Begun::Late,
         }
@@ -172,7 +177,7 @@ impl Parts {
     pub(crate) fn work_off(&mut self, end: PartEnd, now: Instant) {
         // One that was given up meanwhile is not gone on with.
         if matches!(self.part, Part::Complete) {
-            self.part = Part::Idle { answer: Some(Arc::new(end)) };
+            self.part = Part::Idle { answer: Some(Answer::New(Arc::new(end))) };
             self.worked_off += 1;
             self.idle.end(now);
         }
@@ -187,10 +192,8 @@ impl Parts {
         let (Part::Idle { answer } | Part::Ended { answer, .. }) = &mut self.part else {
             return Ok(None);
         };
-        if let Some(end) = answer.clone() {
-            if end.bytes() > MOST_KEPT {
-                *answer = None;
-            }
+        if let Some(end) = answer.as_ref().and_then(Answer::get) {
+            *answer = self.kept.keep(Arc::clone(&end));
             self.leave(now);
             return Ok(Some(end));
         }
@@ -248,7 +251,12 @@ mod tests {
     const HOLD: Duration = Duration::from_secs(60);
 
     fn parts() -> Parts {
-        Parts::new("run".to_owned(), Idle::new(Duration::ZERO))
+        parts_beside(&Arc::default())
+    }
+
+    /// Those of a task beside others of its process.
+    fn parts_beside(kept: &Arc<KeptAnswers>) -> Parts {
+        Parts::new("run".to_owned(), Idle::new(Duration::ZERO), Arc::clone(kept))
     }
 
     fn end(rows: u64) -> PartEnd {
@@ -343,13 +351,34 @@ mod tests {
     fn an_answer_that_is_too_large_to_be_kept_is_given_once() {
         let mut parts = parts();
         bring(&mut parts, 0, &[b"a"]);
-        let outputs = vec![vec![0; MOST_KEPT + 1]];
+        let outputs = vec![vec![0; (128 << 20) + 1]];
         parts.work_off(PartEnd { outputs, ..end(3) }, Instant::now());
 
         assert_eq!(answer(&mut parts), Some(3));
         assert_eq!(answer(&mut parts), None);
         assert_eq!(parts.begin("run", 0, Instant::now()), Begun::Stale);
         assert!(parts.retire(Instant::now(), HOLD), "what it has gone on with did not count");
+    }
+
+    #[test]
+    fn an_answer_that_made_room_for_those_of_other_tasks_is_given_once() {
+        let kept = Arc::default();
+        let answered = |rows| {
+            let mut parts = parts_beside(&kept);
+            bring(&mut parts, 0, &[b"a"]);
+            let outputs = vec![vec![0; 50 << 20]];
+            parts.work_off(PartEnd { outputs, ..end(rows) }, Instant::now());
+            parts
+        };
+        let mut all: Vec<Parts> = (0..3).map(answered).collect();
+        for (rows, parts) in (0..).zip(&mut all) {
+            assert_eq!(answer(parts), Some(rows), "who has not had it gets it");
+        }
+
+        let begun: Vec<Begun> =
+            all.iter_mut().map(|it| it.begin("run", 0, Instant::now())).collect();
+        assert_eq!(begun, [Begun::Stale, Begun::Yes, Begun::Yes]);
+        assert_eq!((answer(&mut all[1]), answer(&mut all[2])), (Some(1), Some(2)));
     }
 
     #[test]

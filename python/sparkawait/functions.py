@@ -30,7 +30,7 @@ from sparkawait.batch import Batch, the_batch
 from sparkawait.exceptions import ElementTimeoutError, ErrorKind
 from sparkawait.native_function import NativeFunction
 from sparkawait.types import SchemaLike, is_function, to_schema
-from sparkawait.wait_options import FunctionWithOptions, TakesOptions
+from sparkawait.wait_options import FunctionWithOptions, TakesOptions, check_class
 
 # -- what a function with a life cycle is told, and what it says beside its results.
 #
@@ -180,6 +180,10 @@ class AsyncFunction(TakesOptions):
             what blocks.
         threads: Of a plain ``def async_invoke``: calls at most at a time in a task, each in a
             thread. ``None``: `max_concurrency`, and 64 at most.
+
+    Any option of `with_options` may be an attribute of the class, too, such as ``retry = 5`` and
+    ``timeout = "5s"``. Options of the call win. An attribute of an instance, such as
+    ``self.cache``, is never taken for an option.
     """
 
     schema: SchemaLike | None = None
@@ -188,6 +192,15 @@ class AsyncFunction(TakesOptions):
     setup_timeout: Duration | None = None
     blocked_loop_timeout: Duration | None = None
     threads: int | None = None
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        """Checks the options in the body of a class.
+
+        Raises:
+            ConfigurationError: If a value is wrong, or a method has the name of an option.
+        """
+        super().__init_subclass__(**given)
+        check_class(cls)
 
     @property
     def name(self) -> str:
@@ -219,7 +232,7 @@ class AsyncFunction(TakesOptions):
         """Returns a list with one result per row of `rows`, in their order."""
         raise NotImplementedError
 
-    def timeout(self, row: Row) -> Results:  # noqa: ARG002 - for those who override it
+    def on_timeout(self, row: Row) -> Results:  # noqa: ARG002 - for those who override it
         """Returns the results of a row that timed out, in the form of `async_invoke`'s.
 
         Not overridden, the timeout is the failure of the row. Runs on the event loop, so it must

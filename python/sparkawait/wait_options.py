@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from sparkawait._call_info import INFO
 from sparkawait._emission import CARRY_OVER, OUTPUT_BATCHES, WATERMARK
@@ -36,7 +36,7 @@ from sparkawait._quantities import columns
 from sparkawait.cache import CACHE
 from sparkawait.capture import ON_ERROR
 from sparkawait.channels import CHANNELS
-from sparkawait.exceptions import ErrorKind
+from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.rate_limit import RATE_LIMIT
 from sparkawait.retry import RETRY
 
@@ -203,6 +203,9 @@ OPTIONS = options_of(WaitOptions)
 COLUMN_OPTIONS = {name: option for name, option in OPTIONS.items() if option.of_columns}
 """Those that column functions have."""
 
+OF_CLASS = {it for it, option in OPTIONS.items() if option.of_function} - {"schema"}
+"""Those that the class of a function may have in its body, beside what `AsyncFunction` has."""
+
 documented(OPTIONS, WaitArguments)(WaitOptions)
 
 
@@ -243,6 +246,70 @@ class OfColumns:
     def _of_columns(self) -> Any:
         # PySpark is imported for it, which nothing else here needs.
         return import_module("sparkawait").async_udf(self)
+
+
+def check_class(cls: type) -> None:
+    """Checks each attribute of a class that has the name of an option.
+
+    Raises:
+        ConfigurationError: If a value is wrong, or is a method or a property; or the option is not
+            one of a function.
+    """
+    for name, value in vars(cls).items():
+        option = OPTIONS.get(name)
+        if option is None or _is_fallback(name, value):
+            continue
+        attribute = f"{cls.__qualname__}.{name}"
+        rename = f"rename the attribute if it is not meant as the option `{name}`"
+        if not option.of_function:
+            refuse(
+                f"`{attribute}` is an option of a call; give it to the wait function, or {rename}"
+            )
+        if callable(value) and not isinstance(value, type):
+            other = " the method for rows that timed out is `on_timeout(row)`;" * (
+                name == "timeout"
+            )
+            refuse(f"`{attribute}` is a function, got where an option is;{other} {rename}")
+        try:
+            option.check(value, attribute)
+        except ConfigurationError as error:
+            msg = f"{str(error).splitlines()[0]}; {rename}"
+            raise ConfigurationError(msg, error.kind) from None
+
+
+def _is_fallback(name: str, value: object) -> bool:
+    """Whether an attribute is the method for rows that timed out."""
+    is_method = callable(value) or isinstance(value, (staticmethod, classmethod))
+    return name == "on_timeout" and is_method
+
+
+def with_own_options(function: Any) -> Any:
+    """Returns a function, or each of several, with the options that its class has in its body.
+
+    Options that the function was given by ``with_options`` win over those.
+    """
+    if isinstance(function, (list, tuple)):
+        return [with_own_options(it) for it in cast("list[Any]", function)]
+    given: dict[str, Any] = {}
+    called = function
+    if isinstance(function, FunctionWithOptions):
+        called, given = function.function, function.options.given
+    own = _options_in_class(type(called)) if isinstance(called, TakesOptions) else {}
+    return FunctionWithOptions(called, WaitOptions(**{**own, **given})) if own else function
+
+
+def _options_in_class(cls: type) -> dict[str, Any]:
+    """Returns the options in the bodies of a class and its bases. Not asked of an instance."""
+    found: dict[str, Any] = {}
+    for owner in cls.__mro__:
+        if owner is TakesOptions:
+            break
+        found |= {
+            name: value
+            for name, value in vars(owner).items()
+            if name in OF_CLASS and name not in found and not _is_fallback(name, value)
+        }
+    return found
 
 
 class TakesOptions:

@@ -373,7 +373,7 @@ def test_the_functions_own_timeout_gives_results_instead():
         async def async_invoke(self, row):
             await asyncio.Event().wait()
 
-        def timeout(self, row):
+        def on_timeout(self, row):
             return [{"y": row["x"]}, {"y": -1}]
 
     results = rows_of(arrow.ordered_wait(batches(2), Slow(), timeout="10ms"))

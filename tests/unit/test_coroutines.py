@@ -296,7 +296,7 @@ def test_a_timed_out_row_gets_the_results_of_timeout(session, rows):
         async def async_invoke(self, row):
             await asyncio.Event().wait()
 
-        def timeout(self, row):
+        def on_timeout(self, row):
             return {"y": -1}
 
     port = session(Fallback()).run(timed_out=rows(1))

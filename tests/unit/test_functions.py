@@ -216,7 +216,7 @@ def test_what_can_be_called_with_a_row_is_a_function(function):
     ("method", "words"),
     [
         ("async_invoke", r"`Odd.async_invoke` is called as async_invoke\(row\), but takes no"),
-        ("timeout", r"`Odd.timeout` is called as timeout\(row\), but takes no"),
+        ("on_timeout", r"`Odd.on_timeout` is called as on_timeout\(row\), but takes no"),
         ("open", r"`Odd.open` is called as open\(context\), but takes no"),
         ("__aenter__", "`Odd` defines `__aenter__`, which is not called"),
     ],
@@ -236,7 +236,7 @@ def test_a_method_with_other_arguments_is_refused(method, words):
     def plain_without_row(self):
         return {"y": 1}
 
-    setattr(Odd, method, plain_without_row if method == "timeout" else without_row)
+    setattr(Odd, method, plain_without_row if method == "on_timeout" else without_row)
     with pytest.raises(ConfigurationError, match=words):
         resolve_unpickled("ordered", Odd(), input_schema=None)
 
@@ -312,7 +312,7 @@ def test_a_batch_with_a_wrong_linger_is_refused(linger):
 
 def test_a_timeout_that_is_not_overridden_raises():
     with pytest.raises(ElementTimeoutError):
-        AsyncFunction().timeout({})
+        AsyncFunction().on_timeout({})
 
 
 def test_the_functions_own_metrics_add_up():

@@ -214,10 +214,10 @@ def test_a_timeout_of_a_row_that_blocks_is_bounded_by_the_same_option(brief, gat
         async def async_invoke(self, row):
             await asyncio.Event().wait()
 
-        def timeout(self, row):
+        def on_timeout(self, row):
             gate.wait()
 
-    with pytest.raises(AsyncFunctionError, match=r"Blocks.timeout` at .* blocked the event loop"):
+    with pytest.raises(AsyncFunctionError, match=r"Blocks.on_timeout` at .* blocked"):
         run(bounded(Blocks(), blocked_loop_timeout="50ms"), timeout="10ms")
 
 

@@ -233,13 +233,13 @@ class AsyncTimeout(AsyncFunction):
     async def async_invoke(self, row):
         return {"y": 1}
 
-    async def timeout(self, row):
+    async def on_timeout(self, row):
         return []
 
 
 class WrongBatch(AsyncTimeout):
     batch = "100"
-    timeout = AsyncFunction.timeout
+    on_timeout = AsyncFunction.on_timeout
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ class WrongBatch(AsyncTimeout):
         (NotAsync, "function-invalid", "pass an instance, NotAsync(..)"),
         (NoMethod(), "function-invalid", "must define `async_invoke`"),
         (NoBatchMethod(), "function-invalid", "must define `async_invoke_batch`"),
-        (AsyncTimeout(), "function-invalid", "`AsyncTimeout.timeout` must be a plain function"),
+        (AsyncTimeout(), "function-invalid", "`AsyncTimeout.on_timeout` must be a plain function"),
         (WrongBatch(), "batch-invalid", "`WrongBatch.batch` must be a sparkawait.Batch, or an int"),
         (lambda row: {"y": 1}, "schema-missing", "has no schema"),
         (print, "schema-missing", "`print` has no schema"),

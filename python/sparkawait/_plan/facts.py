@@ -86,8 +86,14 @@ def facts_of(function: AsyncFunction | NativeFunction) -> Facts:
         setup_timeout=said("setup_timeout", optional_duration),
         blocked_loop_timeout=said("blocked_loop_timeout", optional_duration),
         threads=threads or _THREADS if is_plain else None,
-        has_fallback=type(function).timeout is not AsyncFunction.timeout,
+        has_fallback=has_fallback(type(function)),
     )
+
+
+def has_fallback(kind: type[AsyncFunction]) -> bool:
+    """Tells whether a class has a method of its own for rows that timed out, and no constant."""
+    own = kind.on_timeout
+    return own is not AsyncFunction.on_timeout and callable(own)
 
 
 def is_declared(function: object) -> bool:

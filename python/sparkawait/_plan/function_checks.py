@@ -164,9 +164,9 @@ def _check_methods(function: AsyncFunction, facts: Facts) -> None:
     if isinstance(function, DeclaredFunction):
         return  # looked at when it was wrapped
     name = function.name
-    if inspect.iscoroutinefunction(function.timeout):
+    if inspect.iscoroutinefunction(function.on_timeout):
         refuse(
-            f"`{name}.timeout` must be a plain function, which returns at once",
+            f"`{name}.on_timeout` must be a plain function, which returns at once",
             ErrorKind.FUNCTION_INVALID,
         )
     batch = facts.batch
@@ -181,11 +181,10 @@ def _check_methods(function: AsyncFunction, facts: Facts) -> None:
             ErrorKind.FUNCTION_NOT_ASYNC,
         )
     refuse_context_manager(function, name)
-    for called, argument in (
-        (method, "row" if batch is None else "rows"),
-        ("timeout", "row"),
-        ("open", "context"),
-    ):
+    methods = [(method, "row" if batch is None else "rows"), ("open", "context")]
+    if facts.has_fallback:
+        methods.append(("on_timeout", "row"))
+    for called, argument in methods:
         check_call(getattr(function, called), f"{name}.{called}", argument)
 
 

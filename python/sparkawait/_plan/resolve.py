@@ -38,7 +38,7 @@ from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunction
 from sparkawait.native_function import NativeFunction
 from sparkawait.retry import AsyncRetryStrategy
-from sparkawait.wait_options import FunctionWithOptions, WaitOptions
+from sparkawait.wait_options import FunctionWithOptions, WaitOptions, with_own_options
 
 __all__ = ["Plan", "all_given", "resolve", "resolve_unpickled", "tell_of_threads"]
 
@@ -89,7 +89,7 @@ def resolve_unpickled(
     """
     if mode not in _MODES:
         refuse(f"`mode` must be one of {_MODES}, got {shown(mode)}")
-    given = all_given(options, given)
+    given, function = all_given(options, given), with_own_options(function)
     if isinstance(function, FunctionWithOptions):
         function, given = function.function, {**function.options.given, **given}
     checked = WaitOptions(**given)

@@ -244,7 +244,7 @@ class Runner(ABC):
 
     def _answer_timeout(self, row: Row) -> None:
         # Read by the watchdog.
-        function_name = f"{self.function_name}.timeout"  # noqa: F841  # pyright: ignore[reportUnusedVariable]
+        function_name = f"{self.function_name}.on_timeout"  # noqa: F841  # pyright: ignore[reportUnusedVariable]
         try:
             result = self._on_timeout(row)
         except BaseException as error:  # noqa: BLE001 - the failure of the row
@@ -267,7 +267,7 @@ class Runner(ABC):
 def _timeout_handler(plan: Plan) -> Callable[[Row], Any]:
     fallback = plan.options.on_timeout
     if fallback is None:
-        return cast("AsyncFunction", plan.function).timeout
+        return cast("AsyncFunction", plan.function).on_timeout
     if callable(fallback):
         return cast("Callable[[Row], Any]", fallback)
     return lambda _row: fallback

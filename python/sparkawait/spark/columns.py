@@ -404,6 +404,6 @@ class FallbackFunction(ValuesFunction):
         super().__init__(function, column)
         self.fallback = fallback
 
-    def timeout(self, row: Row) -> Any:
+    def on_timeout(self, row: Row) -> Any:
         """Returns what stands in for the result."""
         return self._result(self._call(self.fallback, row))

@@ -25,7 +25,7 @@ from sparkawait.cache import Cache
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.rate_limit import RateLimit
 from sparkawait.spark.schemas import types_within
-from sparkawait.wait_options import FunctionWithOptions, WaitOptions
+from sparkawait.wait_options import FunctionWithOptions, WaitOptions, with_own_options
 
 _CACHE, _CHANNELS = ErrorKind.CACHE_INVALID, ErrorKind.CHANNELS_INVALID
 _WATERMARK = ErrorKind.WATERMARK_INVALID
@@ -69,6 +69,7 @@ class Expressions(ABC):
         """
         if isinstance(function, (list, tuple)):
             return [self.function(it) for it in cast("list[Any]", function)]
+        function = with_own_options(function)
         if isinstance(function, FunctionWithOptions):
             options = WaitOptions(**self.options(function.options.given))
             return FunctionWithOptions(function.function, options)

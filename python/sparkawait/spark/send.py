@@ -46,7 +46,12 @@ from sparkawait.spark.schemas import to_arrow
 from sparkawait.spark.session import Session, is_connect
 from sparkawait.spark.shipment import Shipment
 from sparkawait.spark.wait import check_ends, unordered_wait, with_safe_names
-from sparkawait.wait_options import FunctionWithOptions, WaitArguments, WaitOptions
+from sparkawait.wait_options import (
+    FunctionWithOptions,
+    WaitArguments,
+    WaitOptions,
+    with_own_options,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -154,8 +159,9 @@ def _checked(
     check_ends(df, "df", "send", way_out)
     if isinstance(function, (list, tuple)):
         refuse("`send` takes one function; call it once for each", ErrorKind.FUNCTION_INVALID)
-    bare: object = function
-    if isinstance(function, FunctionWithOptions):
+    bare: object = with_own_options(function)
+    if isinstance(bare, FunctionWithOptions):
+        function = bare
         bare, given = function.function, {**function.options.given, **given}
     for name in given:
         if name in _NO_USE:

@@ -49,6 +49,7 @@ from sparkawait.wait_options import (
     ColumnArguments,
     FunctionWithOptions,
     WaitOptions,
+    with_own_options,
 )
 
 if TYPE_CHECKING:
@@ -153,6 +154,7 @@ def _column_function(
     metrics: Metrics | None,
     given: Mapping[str, Any],
 ) -> AsyncUserDefinedFunction:
+    function = with_own_options(function)
     if isinstance(function, FunctionWithOptions):
         given, function = {**function.options.given, **given}, function.function
         check_options(given)

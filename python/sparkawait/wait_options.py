@@ -32,8 +32,8 @@ from sparkawait._plan.option import (
     seconds,
 )
 from sparkawait._policies import CIRCUIT_BREAKER, HEDGE, MAX_CONCURRENCY
-from sparkawait._quantities import columns
-from sparkawait.cache import CACHE
+from sparkawait._quantities import columns, is_expression
+from sparkawait.cache import CACHE, Cache
 from sparkawait.capture import ON_ERROR
 from sparkawait.channels import CHANNELS
 from sparkawait.exceptions import ConfigurationError, ErrorKind
@@ -274,11 +274,26 @@ def check_class(cls: type) -> None:
                 name == "timeout"
             )
             refuse(f"`{attribute}` is a function, got where an option is;{other} {rename}")
+        if _has_expression(value):
+            refuse(
+                f"`{attribute}` has an expression, which cannot be sent with a class; name a column"
+                " there, or give the expression by `with_options` or to the call"
+            )
         try:
             option.check(value, attribute)
         except ConfigurationError as error:
             msg = f"{str(error).splitlines()[0]}; {rename}"
             raise ConfigurationError(msg, error.kind) from None
+
+
+def _has_expression(value: Any) -> bool:
+    """Whether an option is an expression, or made of one, which Spark has to compute."""
+    if isinstance(value, (list, tuple)):
+        return any(map(_has_expression, cast("list[Any]", value)))
+    if is_expression(value):
+        return True
+    columns = value.columns or () if isinstance(value, Cache) else ()
+    return any(map(is_expression, [*columns, getattr(value, "cost", None)]))
 
 
 def _is_fallback(name: str, value: object) -> bool:

@@ -58,26 +58,3 @@ def test_rows_are_collected_as_the_program_says(spark, rows, called, monkeypatch
 
     assert sorted(row.rows for row in out.collect()) == [6] * 6 + [7] * 7
     assert sorted(size for _, size in noted_calls(called)) == [6, 7]
-
-
-def test_options_of_a_class_hold_in_each_kind_of_call(spark):
-    class Failing(sa.AsyncFunction):
-        schema = "doubled long"
-        channel, max_concurrency, on_error = F.col("id") % 3, 2, "capture"
-
-        async def async_invoke(self, row):
-            if row.id % 2:
-                raise ConnectionError
-            return 2 * row.id
-
-    numbers = spark.range(ROWS, numPartitions=2)
-
-    waited = sa.unordered_wait(numbers, Failing()).where("error is null").collect()
-    column = numbers.select(sa.async_udf(Failing())("id").alias("r"))
-    called = column.where("r.error is null").collect()
-    sent = sa.send(numbers, Failing())
-
-    expected = [2 * i for i in range(0, ROWS, 2)]
-    assert sorted(row.doubled for row in waited) == expected
-    assert sorted(row.r.doubled for row in called) == expected
-    assert (sent.rows, sent.failed) == (ROWS, ROWS // 2)

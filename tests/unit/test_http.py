@@ -41,6 +41,35 @@ def test_wrong_options_are_refused_at_once(options, words):
         get(**options)
 
 
+FRAMING = [
+    *("Content-Length", "Transfer-Encoding", "Connection", "Keep-Alive", "Upgrade", "TE"),
+    *("Trailer", "Proxy-Connection", "Expect"),
+]
+
+
+@pytest.mark.parametrize("name", [*FRAMING, *map(str.lower, FRAMING), "CONTENT-LENGTH"])
+@pytest.mark.parametrize("value", ["3", "{n}", sa.secret("LENGTH")], ids=repr)
+def test_how_a_request_travels_is_for_the_client_to_say(name, value):
+    with pytest.raises(sa.ConfigurationError) as info:
+        sa.http.post(URL, "x string", headers={"X-A": "1", name: value}, body="{n}")
+
+    message = str(info.value)
+    assert f"`headers` has `{name}`, but the client itself says " in message
+    assert "leave it out of `headers`" in message
+    assert "LENGTH" not in message.replace(name, "")
+
+
+def test_a_header_is_given_once_whatever_the_case_of_its_name():
+    with pytest.raises(sa.ConfigurationError, match="`x-a` and `X-A`, which are the same header"):
+        sa.http.get(URL, "x string", headers={"x-a": "1", "X-B": "2", "X-A": "{id}"})
+
+
+def test_a_key_of_idempotency_is_given_once():
+    headers = {"idempotency-key": "{id}"}
+    with pytest.raises(sa.ConfigurationError, match="`Idempotency-Key` exclude each other"):
+        sa.http.post(URL, "x string", headers=headers, idempotency_key=True)
+
+
 def test_json_needs_a_schema():
     with pytest.raises(sa.ConfigurationError, match="`schema` is needed"):
         sa.http.get(URL)

@@ -157,11 +157,13 @@ def oauth2(
         ... )
         HttpFunction(method='GET', input_columns=('id',))
     """
-    if not text(token_url, "token_url").startswith(("http://", "https://")):
+    if not text(token_url, "token_url", quoted=False).startswith(("http://", "https://")):
         # Not quoted: there may be a password in it.
         refuse("`token_url` must start with https:// or http://, got a text with another beginning")
     form = mapping(parameters, "parameters")
-    form = {key: text(it, "parameters", "a mapping to texts") for key, it in form.items()}
+    # Not quoted: a refresh token or an assertion may be among them.
+    rule = "a mapping to texts"
+    form = {key: text(it, "parameters", rule, quoted=False) for key, it in form.items()}
     if scope is not None:
         form["scope"] = text(scope, "scope")
     settings = {

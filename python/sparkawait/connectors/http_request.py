@@ -41,6 +41,15 @@ _OF_AUTH = ("Authorization", "of `auth`")
 
 _BODIES = ("json", "body", "form", "multipart")
 
+_FRAMING = {
+    **dict.fromkeys(("content-length", "transfer-encoding", "trailer"), "where a body ends"),
+    **dict.fromkeys(("connection", "keep-alive", "proxy-connection"), "which connections it keeps"),
+    **dict.fromkeys(("upgrade", "te"), "which protocol it speaks"),
+    "expect": "when it sends the body",
+}
+"""Headers that tell how a request travels, and what they say. With others than the client's own
+values a server takes a part of the body, or a part of it for the next request."""
+
 _MAX_DEPTH = 100
 """Levels of a JSON body. The reader of the description has an end, too."""
 
@@ -82,6 +91,22 @@ def check_options(
 
 def _check_headers(values: dict[str, Any]) -> None:
     headers = dict(values["headers"])
+    names: dict[str, str] = {}
+    for name in headers:
+        says = _FRAMING.get(name.lower())
+        if says is not None:
+            refuse(
+                f"`headers` has `{name}`, but the client itself says {says};"
+                " leave it out of `headers`"
+            )
+        other = names.setdefault(name.lower(), name)
+        if other != name:
+            refuse(
+                f"`headers` has `{other}` and `{name}`, which are the same header for a server;"
+                " leave one of them out"
+            )
+    if values["idempotency_key"] is not None and "idempotency-key" in names:
+        refuse("`idempotency_key` and the header `Idempotency-Key` exclude each other")
     if values["multipart"] is not None:
         refuse_own_type(headers)
     if values["auth"] is not None and any(name.lower() == "authorization" for name in headers):

@@ -15,8 +15,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::client::{Builder, Connection, SendRequest};
 use h2::{Ping, PingPong, Reason, RecvStream};
-use http::header::{CONNECTION, HOST, HeaderName, TRANSFER_ENCODING, UPGRADE};
-use http::{HeaderMap, Request, Response};
+use http::header::HOST;
+use http::{Request, Response};
 use sparkawait_task::supervision::spawn_aside;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -37,15 +37,6 @@ const NOT_SAID: usize = usize::MAX - 7;
 /// are slow: a server stops until it is told to go on.
 const STREAM_WINDOW: u32 = 2 << 20;
 const CONNECTION_WINDOW: u32 = 5 << 20;
-
-/// Headers of HTTP/1.1 alone, and what the address says already.
-const NOT_OF_HTTP2: [HeaderName; 5] = [
-    CONNECTION,
-    TRANSFER_ENCODING,
-    UPGRADE,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-];
 
 /// When a connection is asked whether it is alive, and for how long it may keep that to itself.
 #[derive(Clone, Copy, Debug)]
@@ -165,7 +156,8 @@ impl Stream {
         mut request: Request<()>,
         body: Option<Bytes>,
     ) -> Result<Response<RecvStream>, Broken> {
-        strip(request.headers_mut());
+        // The address says it already.
+        request.headers_mut().remove(HOST);
         let mut sender = self.line.sender.clone();
         self.reads = self.line.life.reads.count();
         let (response, mut stream) = match sender.send_request(request, body.is_none()) {
@@ -226,14 +218,6 @@ pub(super) async fn chunk(body: &mut RecvStream) -> Option<Result<Bytes, h2::Err
     };
     // The server may send as much again.
     Some(body.flow_control().release_capacity(bytes.len()).map(|()| bytes))
-}
-
-/// Removes what HTTP/2 does not have; a request with it is refused.
-fn strip(headers: &mut HeaderMap) {
-    headers.remove(HOST);
-    for name in NOT_OF_HTTP2 {
-        headers.remove(name);
-    }
 }
 
 /// Serves a connection to its end.

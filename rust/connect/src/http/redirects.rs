@@ -8,8 +8,8 @@
 use std::sync::Arc;
 
 use http::header::{
-    ACCEPT, ACCEPT_LANGUAGE, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderName,
-    HeaderValue, LOCATION, TRANSFER_ENCODING, USER_AGENT,
+    ACCEPT, ACCEPT_LANGUAGE, CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderName, HeaderValue,
+    LOCATION, USER_AGENT,
 };
 use http::{HeaderMap, Method, StatusCode};
 use url::Url;
@@ -26,8 +26,7 @@ use crate::failure::Failure;
 const HARMLESS: [HeaderName; 3] = [ACCEPT, ACCEPT_LANGUAGE, USER_AGENT];
 
 /// Headers of a body.
-const OF_BODY: [HeaderName; 4] =
-    [CONTENT_TYPE, CONTENT_LENGTH, CONTENT_ENCODING, TRANSFER_ENCODING];
+const OF_BODY: [HeaderName; 2] = [CONTENT_TYPE, CONTENT_ENCODING];
 
 /// What is told of redirections.
 pub(super) struct RedirectRules {

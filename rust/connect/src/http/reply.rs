@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use h2::RecvStream;
-use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HOST, PROXY_AUTHORIZATION};
+use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HOST, PROXY_AUTHORIZATION, TRANSFER_ENCODING};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::Full;
@@ -89,7 +89,18 @@ impl Outgoing {
         if takes_packed && may_ask(&headers) {
             headers.insert(ACCEPT_ENCODING, TAKEN);
         }
+        if let Some(length) = self.length() {
+            headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+        }
         headers
+    }
+
+    /// The length of its body. Methods with a body name that of an empty one, too: many servers
+    /// answer 411 otherwise.
+    fn length(&self) -> Option<usize> {
+        let has_body = matches!(self.method, Method::POST | Method::PUT | Method::PATCH);
+        let length = self.body.as_ref().map_or(0, Bytes::len);
+        (has_body || length > 0).then_some(length)
     }
 
     /// The whole address.
@@ -125,9 +136,6 @@ impl Outgoing {
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = self.uri()?;
         *request.headers_mut() = self.headers(takes_packed);
-        if let Some(body) = &self.body {
-            request.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
-        }
         Some(request)
     }
 
@@ -163,6 +171,7 @@ impl Outgoing {
         };
         let mut headers = head.headers;
         self.place.note(&headers);
+        let is_followed = has_forbidden_body(head.status, &headers);
         let unpacker = if packed { Unpacker::of(&mut headers, most) } else { None };
         let length = headers.get(CONTENT_LENGTH).and_then(|it| it.to_str().ok()?.parse().ok());
         let (clients, place) = (Arc::clone(clients), Arc::clone(&self.place));
@@ -170,12 +179,25 @@ impl Outgoing {
         let mut reply =
             Reply { status, headers, body, length, unpacker, has_begun, clients, place };
         if reply.is_empty() {
+            if is_followed && matches!(reply.body, Flow::One { .. }) {
+                // What follows would be taken for the answer to the next request.
+                reply.body = Flow::Ended;
+            }
             // Of HEAD the headers tell of a body that does not come.
             reply.length = None;
             reply.end();
         }
         Ok(reply)
     }
+}
+
+/// Whether a response tells of a body that responses of its status do not have.
+fn has_forbidden_body(status: StatusCode, headers: &HeaderMap) -> bool {
+    let is_without = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    let is_long = |length: &HeaderValue| length.as_bytes().iter().any(|digit| *digit != b'0');
+    is_without
+        && (headers.contains_key(TRANSFER_ENCODING)
+            || headers.get_all(CONTENT_LENGTH).iter().any(is_long))
 }
 
 /// Why a call has no head of a response.

@@ -27,6 +27,9 @@ create table orders (person int, item text);
 insert into orders select p, p || '-' || l
   from generate_series(1, 50) as p, generate_series(1, 3) as l;
 create table log (id int);
+create table notes (id int);
+create function bump(x int) returns int language plpgsql as
+  $$ begin insert into notes values (x); return x; end $$;
 """
 
 STATEMENT = "select name from people where id = $1"
@@ -79,6 +82,70 @@ def test_statements_prepared_on_another_connection_name_the_remedy(server: Postg
     messages = [error["message"] for error in errors if error]
     assert messages
     assert all(it.endswith("give `prepare=False`") for it in messages)
+
+
+IGNORES = {"ignore_startup_parameters": "options"}
+"""What administrators set so that programs get through that give settings when they connect."""
+
+
+def remembered(pooler: PgBouncer) -> set[str]:
+    """What another program finds set on the connections of the pooler, which takes them in turn."""
+    shown = ", ".join(
+        f"current_setting('{name}')"
+        for name in ("statement_timeout", "default_transaction_read_only", "search_path")
+    )
+    return {pooler.run(f"select {shown}") for _ in range(7)}
+
+
+@pytest.mark.parametrize("prepare", [True, False])
+@pytest.mark.parametrize("attrs", ["", "?target_session_attrs=read-write"])
+@pytest.mark.parametrize("settings", [IGNORES, {}], ids=["ignores-options", "defaults"])
+def test_nothing_that_is_set_is_left_behind_for_other_programs(
+    server: PostgresServer, prepare: bool, attrs: str, settings: dict[str, str]
+) -> None:
+    with PgBouncer(server, **settings) as pooler:
+        before = remembered(pooler)
+        functions = [
+            postgres.lookup(
+                pooler.dsn + attrs,
+                "select $1::int as v",
+                ["k"],
+                "v int",
+                prepare=prepare,
+                statement_timeout=timeout,
+            )
+            for timeout in ("60s", "7s", "60s")
+        ]
+        columns = {"k": pa.array(range(50), pa.int32())}
+        found = [rows_of(it, columns, on_error="capture", retry=0) for it in functions]
+
+        assert remembered(pooler) == before
+        pooler.run("insert into log values (-1)")
+    for rows in found:
+        if prepare:
+            assert rows["v"] == [None] * 50
+            messages = {error["message"] for error in rows["error"]}
+            assert all(it.endswith("such as PgBouncer give `prepare=False`") for it in messages)
+        else:
+            assert rows["v"] == list(range(50))
+    server.run("delete from log")
+
+
+@pytest.mark.parametrize("prepare", [True, False])
+@pytest.mark.parametrize("attrs", ["", "?target_session_attrs=read-write"])
+def test_a_function_of_the_server_that_writes_does_not_without_leave(
+    server: PostgresServer, prepare: bool, attrs: str
+) -> None:
+    server.run("delete from notes")
+    columns = {"k": pa.array(range(50), pa.int32())}
+    with PgBouncer(server, **IGNORES) as pooler:
+        for dsn in (pooler.dsn, server.dsn):
+            function = postgres.lookup(
+                dsn + attrs, "select bump($1) as v", ["k"], "v int", prepare=prepare
+            )
+            found = rows_of(function, columns, on_error="capture", retry=0)
+            assert found["v"] == [None] * 50
+    assert server.run("select count(*) from notes") == "0"
 
 
 @pytest.mark.parametrize("batch", [1, "auto"])

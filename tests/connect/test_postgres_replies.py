@@ -72,6 +72,10 @@ def answering(*answers: bytes) -> Iterator[str]:
 
 
 WELCOME = b"R\0\0\0\x08\0\0\0\0" + b"Z\0\0\0\x05I"
+HAS_SETTINGS = (
+    b"T\0\0\0\x1a\0\x01s\0\0\0\0\0\0\0\0\0\0\x19\xff\xff\xff\xff\xff\xff\0\0"
+    b"D\0\0\0\x0c\0\x01\0\0\0\x02onC\0\0\0\x0dSELECT 1\0Z\0\0\0\x05I"
+)
 
 
 @pytest.mark.parametrize(
@@ -80,9 +84,12 @@ WELCOME = b"R\0\0\0\x08\0\0\0\0" + b"Z\0\0\0\x05I"
         ((b"HTTP/1.1 400 Bad Request\r\n\r\n",), "connecting failed"),
         ((b"",), "connecting failed"),
         ((b"R\0\0\0\x00\0\0\0\0",), "connecting failed"),
-        ((WELCOME, b"HTTP/1.1 400 Bad Request\r\n\r\n"), "preparing the statement failed"),
-        ((WELCOME, b"1\0\0\0\x04t\0\0"), "preparing the statement failed"),
-        ((WELCOME, b"D\0\0\0\x01"), "preparing the statement failed"),
+        (
+            (WELCOME, HAS_SETTINGS, b"HTTP/1.1 400 Bad Request\r\n\r\n"),
+            "preparing the statement failed",
+        ),
+        ((WELCOME, HAS_SETTINGS, b"1\0\0\0\x04t\0\0"), "preparing the statement failed"),
+        ((WELCOME, HAS_SETTINGS, b"D\0\0\0\x01"), "preparing the statement failed"),
     ],
     ids=["another protocol", "nothing", "no length", "later", "cut off", "no length later"],
 )

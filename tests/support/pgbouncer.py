@@ -17,7 +17,7 @@ __all__ = ["PgBouncer"]
 class PgBouncer(Server):
     """A pooler with few connections of its own, which each transaction gets another of.
 
-    After each of them it removes all that is prepared and set on the connection.
+    As poolers do by themselves, it removes nothing that a transaction has prepared or set there.
 
     Args:
         server: The server that the connections are to.
@@ -49,8 +49,6 @@ admin_users = tester
 pool_mode = transaction
 default_pool_size = {pool_size}
 server_round_robin = 1
-server_reset_query = DISCARD ALL
-server_reset_query_always = 1
 {more}
 """
         )
@@ -69,7 +67,14 @@ server_reset_query_always = 1
 
     def tell(self, command: str) -> str:
         """Runs a command of the pooler's console and returns what it prints."""
-        psql = [find_program("psql"), self._dsn_of("pgbouncer"), "-v", "ON_ERROR_STOP=1", "-qAt"]
+        return self._psql(self._dsn_of("pgbouncer"), command)
+
+    def run(self, sql: str) -> str:
+        """Runs statements as another program behind the pooler does, and returns what it prints."""
+        return self._psql(self.dsn, sql)
+
+    def _psql(self, dsn: str, command: str) -> str:
+        psql = [find_program("psql"), dsn, "-v", "ON_ERROR_STOP=1", "-qAt"]
         done = subprocess.run([*psql, "-c", command], text=True, capture_output=True, check=False)
         if done.returncode:
             raise RuntimeError(done.stderr)

@@ -73,6 +73,11 @@ fn serve_postgres(mut connection: TcpStream) -> std::io::Result<()> {
             b'E' => b"D\0\0\0\x12\0\x01\0\0\0\x08\0\0\0\0\0\0\0\x07C\0\0\0\x0dSELECT 1\0",
             b'C' => b"3\0\0\0\x04",
             b'S' => READY,
+            // What a connection has of its settings.
+            b'Q' => {
+                b"T\0\0\0\x1a\0\x01s\0\0\0\0\0\0\0\0\0\0\x19\xff\xff\xff\xff\xff\xff\0\0\
+                  D\0\0\0\x0c\0\x01\0\0\0\x02onC\0\0\0\x0dSELECT 1\0Z\0\0\0\x05I"
+            }
             _ => return Ok(()),
         };
         connection.write_all(answer)?;

@@ -33,12 +33,29 @@ use crate::postgres::failure::{CONNECTING, Class, Fault};
 /// How long a host that could not be reached is tried behind the others.
 const REST: Duration = Duration::from_secs(30);
 
+/// The setting of a connection that must not change anything.
+pub(crate) const READ_ONLY: &str = " -c default_transaction_read_only=on";
+
+/// A setting of our own behind those that a connection is opened with: where the server has it, it
+/// has taken the others. No server has it by itself, as it may have each of the others.
+pub(crate) const SEEN: &str = " -c sparkawait.settings=on";
+
+/// Asks for that setting.
+const IS_SEEN: &str = "select pg_catalog.current_setting('sparkawait.settings', true)";
+
+/// Sets a connection to read only if it has that setting.
+const SET_READ_ONLY: &str = "; select pg_catalog.set_config('default_transaction_read_only', 'on', \
+                             false) where pg_catalog.current_setting('sparkawait.settings', true) = 'on'";
+
+/// Asks what kind of server there is.
+const KIND: &str = "show transaction_read_only; select pg_catalog.pg_is_in_recovery(); ";
+
 /// What a connection is asked for and told before it is used.
 pub(crate) struct Greeting {
     /// What kind of server is wanted.
     pub(crate) wanted: Wanted,
-    /// Settings that the connection keeps, as statements.
-    pub(crate) settings: &'static str,
+    /// Whether it is set to read only, once its kind is known.
+    pub(crate) is_set_read_only: bool,
 }
 
 /// A connection.
@@ -224,21 +241,32 @@ impl Opening<'_> {
         Ok(Opened { client, connection: unused.take(), place })
     }
 
-    /// Tells the settings, and looks at which kind of server it is.
+    /// Looks at which kind of server it is, and whether the connection has the settings that it was
+    /// opened with. A pooler may have left them out: then they would not hold, and what is set later
+    /// would be left behind for others.
     async fn check(&self, client: &Client) -> Result<(), Fault> {
-        const KIND: &str = "show transaction_read_only; select pg_catalog.pg_is_in_recovery(); ";
+        let has_settings =
+            self.config.get_options().is_some_and(|it| it.ends_with(SEEN.trim_start()));
         let asks = if self.wanted == Wanted::Any { "" } else { KIND };
-        if asks.is_empty() && self.greeting.settings.is_empty() {
+        let is_seen = if has_settings { IS_SEEN } else { "" };
+        if asks.is_empty() && is_seen.is_empty() {
             return Ok(());
         }
-        let text = format!("{asks}{}", self.greeting.settings);
-        let answers = client.simple_query(&text).await;
+        let set = if self.greeting.is_set_read_only { SET_READ_ONLY } else { "" };
+        let answers = client.simple_query(&format!("{asks}{is_seen}{set}")).await;
         let answers = answers.map_err(|error| Fault::of(CONNECTING, &error))?;
         let mut said = answers.iter().filter_map(|answer| match answer {
             SimpleQueryMessage::Row(row) => row.get(0),
             _ => None,
         });
-        let (is_read_only, is_standby) = (said.next() == Some("on"), said.next() == Some("t"));
+        let (is_read_only, is_standby) = if asks.is_empty() {
+            (false, false)
+        } else {
+            (said.next() == Some("on"), said.next() == Some("t"))
+        };
+        if has_settings && said.next() != Some("on") {
+            return Err(Fault::without_settings());
+        }
         if asks.is_empty() || self.wanted.is_met(is_read_only, is_standby) {
             return Ok(());
         }

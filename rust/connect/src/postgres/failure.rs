@@ -99,6 +99,16 @@ impl Fault {
         Self::unsent(format!("PostgreSQL: {CONNECTING} failed: {error}"))
     }
 
+    /// Makes the fault of a connection that has not taken its settings.
+    pub(crate) fn without_settings() -> Self {
+        const WHAT: &str = "the connection does not have the settings that it was opened with";
+        let call = refusal(
+            false,
+            plain_failure(format!("PostgreSQL: {CONNECTING} failed: {WHAT}{POOLER}")),
+        );
+        Self { call: Box::new(call), cause: Cause::NotSent, class: Class::Statement }
+    }
+
     /// Returns the fault where all of several hosts failed, and this was the last.
     pub(crate) fn of_hosts(mut self, hosts: usize) -> Self {
         self.call.add(&format!("none of the {hosts} hosts could be used"));

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use tokio_postgres::CancelToken;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::postgres::connect::{Greeting, Opened, Place, Unreachable, connect};
+use crate::postgres::connect::{Greeting, Opened, Place, READ_ONLY, SEEN, Unreachable, connect};
 use crate::postgres::dsn::{Dsn, Wanted};
 use crate::postgres::failure::Fault;
 use crate::settings::{key_of, seconds};
@@ -89,12 +89,11 @@ impl ServerConfig {
     pub(crate) fn server(&self) -> Result<Server, StartError> {
         let Dsn { trust, wanted, .. } = self.read()?;
         let (limit, _) = self.limits()?;
-        let is_set = self.prepare && !self.writes && wanted != Wanted::Any;
-        let settings = if is_set { "set default_transaction_read_only = on" } else { "" };
+        let is_set_read_only = self.prepare && !self.writes && wanted != Wanted::Any;
         Ok(Server {
             secrets: self.secrets(),
             config: self.clone(),
-            greeting: Greeting { wanted, settings },
+            greeting: Greeting { wanted, is_set_read_only },
             unreachable: Unreachable::default(),
             tls: MakeRustlsConnect::new(self.tls.config(trust)?),
             keeps_statements: self.prepare,
@@ -144,14 +143,14 @@ impl ServerConfig {
     fn options(&self, given: &str, wanted: Wanted, milliseconds: Option<u64>) -> String {
         let mut options = given.to_owned();
         if !self.writes && wanted == Wanted::Any {
-            options.push_str(" -c default_transaction_read_only=on");
-        } else if !self.writes {
-            // A primary would be taken for a standby: it is set once the kind of the server is known.
-            // This says nothing, and is there for poolers: they refuse it, and so what is set later,
-            // which they would leave behind for others.
-            options.push_str(" -c default_transaction_deferrable=off");
+            options.push_str(READ_ONLY);
         }
         options.extend(milliseconds.map(|limit| format!(" -c statement_timeout={limit}ms")));
+        // A primary that is set to read only would be taken for a standby: that comes once its kind is
+        // known.
+        if !options.is_empty() || !self.writes {
+            options.push_str(SEEN);
+        }
         options
     }
 
@@ -269,7 +268,10 @@ mod tests {
 
         assert_eq!(
             read.get_options(),
-            Some("-c x=y -c default_transaction_read_only=on -c statement_timeout=500ms")
+            Some(
+                "-c x=y -c default_transaction_read_only=on -c statement_timeout=500ms \
+                 -c sparkawait.settings=on"
+            )
         );
         assert_eq!(read.get_application_name(), Some("sparkawait"));
     }
@@ -279,10 +281,10 @@ mod tests {
         let config = config("host=a,b target_session_attrs=read-write");
         let server = config.server().unwrap();
 
-        let options = "-c default_transaction_deferrable=off -c statement_timeout=500ms";
+        let options = "-c statement_timeout=500ms -c sparkawait.settings=on";
         assert_eq!(config.read().unwrap().config.get_options(), Some(options));
-        assert_eq!(server.greeting.wanted, Wanted::ReadWrite);
-        assert_eq!(server.greeting.settings, "set default_transaction_read_only = on");
+        let Greeting { wanted, is_set_read_only } = server.greeting;
+        assert_eq!((wanted, is_set_read_only), (Wanted::ReadWrite, true));
     }
 
     #[test]

@@ -226,6 +226,9 @@ impl Session {
     }
 
     /// Returns what sets the limit of a statement, where a lookup with another one was here last.
+    ///
+    /// Only on a connection that was seen to have the settings it was opened with, as all that keep
+    /// them were: a pooler would leave this one behind for others.
     fn setting(&self, rules: &Rules) -> Option<String> {
         let milliseconds = rules.milliseconds.filter(|_| rules.begin.is_none())?;
         let is_set = self.milliseconds.load(Ordering::Relaxed) == milliseconds;

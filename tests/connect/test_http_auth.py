@@ -270,6 +270,37 @@ def test_tasks_share_a_token_that_is_fetched_once(credentials) -> None:
     assert form == expected
 
 
+def test_a_token_that_takes_longer_than_an_attempt_is_fetched_once_for_all() -> None:
+    tokens = TokenServer(life=None)
+
+    def slow(request: Request, before: int) -> Answer:
+        if request.target == "/token":
+            # Attempts that wait for it end meanwhile.
+            threading.Event().wait(0.9)
+        return tokens(request, before)
+
+    with serve(slow) as server:
+        function = get(server.url, auth=client_of(server.url))
+        batch = pa.record_batch({"x": range(20)})
+        options = {"attempt_timeout": "200ms", "retry": sa.retry.fixed_delay(12, "100ms")}
+        found = values(function, iter([batch]), **options)
+
+    assert found == [7] * 20
+    assert tokens.given == 1
+
+
+@pytest.mark.parametrize("grant", ["refresh_token", "urn:ietf:params:oauth:grant-type:jwt-bearer"])
+def test_another_grant_takes_the_place_of_the_clients_own(grant: str) -> None:
+    tokens = TokenServer(life=None)
+    with serve(tokens) as server:
+        parameters = {"grant_type": grant, "assertion": "x&y"}
+        rows(get(server.url, auth=client_of(server.url, parameters=parameters)), [1])
+        rows(get(server.url, auth=client_of(server.url)), [1])
+
+    sent = [parse_qsl(it.body.decode()) for it in server.requests if it.target == "/token"]
+    assert sent == [list(parameters.items()), [("grant_type", "client_credentials")]]
+
+
 def test_a_token_that_was_taken_back_is_replaced_without_losing_a_row() -> None:
     tokens = TokenServer()
     with serve(tokens) as server:

@@ -149,6 +149,53 @@ def test_nothing_is_lost_when_answers_are_cut_off(
 
 @pytest.mark.parametrize("batch", [1, "auto"])
 @pytest.mark.parametrize("prepare", [True, False])
+def test_a_login_that_takes_longer_than_an_attempt_is_made_once_a_connection(
+    server: PostgresServer, batch: Any, prepare: Any
+) -> None:
+    seen: set[int] = set()
+
+    def slow(connection: int, sent: bytes) -> bytes:
+        if connection not in seen:
+            seen.add(connection)
+            # Attempts that waited for it would end meanwhile.
+            threading.Event().wait(0.9)
+        return sent
+
+    with relayed(server, slow) as dsn:
+        function = postgres.lookup(dsn, SQL, ["k"], schema=SCHEMA, batch=batch, prepare=prepare)
+        options = {"attempt_timeout": "300ms", "retry": sa.retry.fixed_delay(12, "50ms")}
+        found = rows_of(function, [batch_of(0, 20)], **options)
+
+    assert found["double"] == [2 * i for i in range(20)]
+    # Without prepared statements another one finds the types out.
+    assert len(seen) <= (4 if prepare else 5)
+
+
+def test_a_login_goes_on_when_the_rows_that_came_first_have_run_out_of_time(
+    server: PostgresServer,
+) -> None:
+    logins: set[int] = set()
+
+    def slow(connection: int, sent: bytes) -> bytes:
+        if connection not in logins:
+            logins.add(connection)
+            threading.Event().wait(0.9)
+        return sent
+
+    with relayed(server, slow) as dsn:
+        function = postgres.lookup(dsn, SQL, ["k"], schema=SCHEMA, connections=1)
+        options = {"timeout": "200ms", "retry": 0, "on_error": "capture", "max_concurrency": 1}
+        found = rows_of(function, [batch_of(0, 20)], **options)
+
+    errors = [error for error in found["error"] if error]
+    assert {error["kind"] for error in errors} == {"element-timed-out"}
+    assert 0 < len(errors) < 20
+    assert [v for v in found["double"] if v is not None] == [2 * i for i in range(len(errors), 20)]
+    assert len(logins) == 1
+
+
+@pytest.mark.parametrize("batch", [1, "auto"])
+@pytest.mark.parametrize("prepare", [True, False])
 def test_a_connection_that_falls_silent_is_given_up(
     server: PostgresServer, batch: Any, prepare: Any
 ) -> None:

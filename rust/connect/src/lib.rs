@@ -27,6 +27,7 @@
 //! | [`failure`] | why a call failed, and what may be done about it |
 //! | `dial` | TCP connections to a host of several addresses |
 //! | `lines` | rows that wait for a request of many rows, channel by channel |
+//! | `making` | what callers share and wait for, made by a task of its own |
 //! | [`limit_headers`] | what a response says of the limits of its service |
 //! | [`text`], [`json`], [`json_path`] | result columns out of what a service returned |
 //! | [`zone`] | time zones as Spark names them |
@@ -63,6 +64,8 @@ pub mod limit_headers;
 #[cfg(feature = "tls")]
 mod lines;
 pub mod lookup;
+#[cfg(feature = "tls")]
+mod making;
 #[cfg(feature = "redis")]
 mod owed_calls;
 #[cfg(feature = "postgres")]

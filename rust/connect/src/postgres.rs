@@ -125,7 +125,7 @@ impl NativeFunction for PostgresConfig {
         };
         let lookup = Lookup {
             backlog: Backlog::new(arguments, self.null_args, most),
-            request,
+            request: Arc::new(request),
             required,
             misses: self.misses,
             reads: !self.server.writes,

@@ -66,6 +66,9 @@ pub(crate) trait Asks: Send + Sync + 'static {
 
     /// Asks for some rows, and replies to all of their calls or leaves that to `answer`, whatever happens,
     /// except those that nobody waits for any more; ends where nobody waits for any of them.
+    ///
+    /// Says when they are [started](Replies::started): what they waited for before, such as other
+    /// rows' requests, tells nothing of their own.
     fn ask(
         self: Arc<Self>,
         batch: Self::Batch,
@@ -175,10 +178,7 @@ impl<A: Asks> Requests<A> {
     }
 
     fn ask(&mut self, channel: Option<Key>, batch: A::Batch, turn: Turn) {
-        let attempts = A::attempts(&batch);
-        // What they waited for were other rows' requests, which tell nothing of their own.
-        self.asks.replies().started(attempts);
-        let wanted = Arc::new(AwaitedCalls::new(attempts.to_vec()));
+        let wanted = Arc::new(AwaitedCalls::new(A::attempts(&batch).to_vec()));
         // Those that have ended hold theirs no more.
         self.awaited.retain(|it| Arc::strong_count(it) > 1);
         self.awaited.push(Arc::clone(&wanted));

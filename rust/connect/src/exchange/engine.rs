@@ -142,7 +142,7 @@ impl<C: Client> Asks for Engine<C> {
         let answers = tokio::select! {
             biased;
             () = wanted.none_of(&attempts) => return Ok(()),
-            answers = self.answers(&keys, &mut share) => answers,
+            answers = self.answers(&attempts, &keys, &mut share) => answers,
         };
         let failed = |failure| vec![Answer::Failed(failure); attempts.len()];
         let answers = answers.unwrap_or_else(failed);
@@ -160,16 +160,19 @@ impl<C: Client> Engine<C> {
     /// Asks for some keys; once more where a connection that was kept has ended under it.
     async fn answers(
         &self,
+        attempts: &[AttemptId],
         keys: &[Vec<u8>],
         share: &mut ReplyShare,
     ) -> Result<Vec<Answer>, Failure> {
-        let mut kept = self.take_kept();
+        let kept = self.take_kept();
+        let mut was_kept = kept.is_some();
+        let mut used = match kept {
+            Some(kept) => kept,
+            None => self.connect().await?,
+        };
+        // A connection is made for all: how long that takes tells nothing of these rows.
+        self.replies.started(attempts);
         loop {
-            let was_kept = kept.is_some();
-            let mut used = match kept.take() {
-                Some(kept) => kept,
-                None => self.connect().await?,
-            };
             let asking = AssertUnwindSafe(self.client.ask(&mut used.connection, keys, share));
             let failure = match asking.catch_unwind().await {
                 Ok(Ok(answers)) if answers.len() == keys.len() => {
@@ -189,6 +192,7 @@ impl<C: Client> Engine<C> {
             if !was_kept || !is_again {
                 return Err(failure);
             }
+            (used, was_kept) = (self.connect().await?, false);
         }
     }
 

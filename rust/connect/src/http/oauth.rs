@@ -6,10 +6,11 @@
 //!      |---- used ------|--- used, fetched aside ---|--- calls wait for a new one
 //! ```
 //!
-//! A process has one token for all of its tasks, and fetches one at a time, at most once a second.
+//! A process has one token for all of its tasks, and fetches one at a time, at most once a second. A
+//! task of its own does that, which goes on where the calls that wait for the token have given up.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -29,8 +30,7 @@ use sparkawait_task::secret::{Secret, show};
 use sparkawait_task::shared::Lent;
 use sparkawait_task::supervision::spawn_aside;
 use tokio::runtime::Handle;
-use tokio::sync::Mutex;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use url::Url;
 
 use super::address::path_of;
@@ -40,6 +40,7 @@ use super::reply::Outgoing;
 use super::sending::{next, send};
 use super::watch::{Clock, Watch};
 use crate::failure::Failure;
+use crate::making::Making;
 use crate::template::percent_encoded;
 
 /// Least time from one request for a token to the next.
@@ -83,16 +84,17 @@ pub(super) struct Tokens {
     url: Url,
     host: String,
     current: ArcSwapOption<Token>,
-    /// Held by the one who fetches a token.
-    turn: Mutex<Option<Tried>>,
+    /// Locked for as long as a look takes.
+    fetching: Mutex<Fetching>,
     is_renewing: AtomicBool,
     runtime: Handle,
 }
 
 /// The last request for a token.
-struct Tried {
-    begun: Instant,
-    failed: Option<Failure>,
+#[derive(Default)]
+struct Fetching {
+    begun: Option<Instant>,
+    token: Option<Making<Result<Arc<Token>, Failure>>>,
 }
 
 /// What a server answers that gives a token.
@@ -128,6 +130,21 @@ impl Token {
     }
 }
 
+impl Fetching {
+    /// Starts the next request, a second after the one before began.
+    fn start(&mut self, tokens: &Arc<Tokens>) -> Making<Result<Arc<Token>, Failure>> {
+        let now = Instant::now();
+        let begun = self.begun.map_or(now, |before| now.max(before + PAUSE));
+        self.begun = Some(begun);
+        let asking = Arc::clone(tokens);
+        let token = Making::start(&tokens.runtime, "http access token", async move {
+            sleep_until(begun).await;
+            asking.fetch_now(begun).await
+        });
+        self.token.insert(token).clone()
+    }
+}
+
 impl Tokens {
     /// Makes a client that has no token yet.
     pub(super) fn new(
@@ -145,7 +162,7 @@ impl Tokens {
             url,
             host,
             current: ArcSwapOption::empty(),
-            turn: Mutex::new(None),
+            fetching: Mutex::default(),
             is_renewing: AtomicBool::new(false),
             runtime: runtime.clone(),
         }))
@@ -166,14 +183,14 @@ impl Tokens {
             return Ok(token);
         }
         // Apart: what each call in progress keeps of it is a pointer.
-        Box::pin(this.fetch(this.number())).await
+        Box::pin(Self::fetch(this, this.number())).await
     }
 
     /// Fetches a token in place of the one that was refused; returns whether there is another one.
     pub(super) async fn renew(this: &Arc<Self>) -> bool {
         let known = this.number();
         // The row fails by what its server said.
-        this.fetch(known).await.is_ok_and(|it| it.number != known)
+        Self::fetch(this, known).await.is_ok_and(|it| it.number != known)
     }
 
     /// Fetches a token while the one before is used; again and again until that ends.
@@ -186,7 +203,7 @@ impl Tokens {
             let mut pause = PAUSE;
             while token.is_good(Instant::now())
                 && let Some(tokens) = Weak::upgrade(&me)
-                && let Err(failed) = tokens.fetch(token.number).await
+                && let Err(failed) = Self::fetch(&tokens, token.number).await
             {
                 let reason = failed.call.summary;
                 tracing::warn!(
@@ -203,35 +220,35 @@ impl Tokens {
         });
     }
 
-    /// Fetches a token, unless another one than `known` has come meanwhile. Those who wait for one
+    /// Waits for a token, unless another one than `known` has come meanwhile. Those who wait for one
     /// request share what it came to.
-    async fn fetch(&self, known: u64) -> Result<Arc<Token>, Failure> {
-        let asked = Instant::now();
-        let mut tried = self.turn.lock().await;
-        if let Some(token) = self.current.load_full()
-            && token.number != known
-            && token.is_good(Instant::now())
-        {
-            return Ok(token);
-        }
-        if let Some(Tried { begun, failed }) = &*tried {
-            if let Some(failed) = failed.as_ref().filter(|_| *begun > asked) {
-                return Err(failed.clone());
+    async fn fetch(this: &Arc<Self>, known: u64) -> Result<Arc<Token>, Failure> {
+        let token = {
+            let mut fetching = this.fetching.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_newer = |it: &Arc<Token>| it.number != known && it.is_good(Instant::now());
+            if let Some(token) = this.current.load_full().filter(is_newer) {
+                return Ok(token);
             }
-            sleep(PAUSE.saturating_sub(begun.elapsed())).await;
-        }
-        let begun = Instant::now();
+            match fetching.token.as_ref().filter(|it| !it.is_over()) {
+                Some(token) => token.clone(),
+                None => fetching.start(this),
+            }
+        };
+        let panicked = || refused(&this.host, "asking for a token panicked; the log says why");
+        token.made().await.unwrap_or_else(|| Err(panicked().before_call()))
+    }
+
+    /// Asks for a token, and has it used.
+    async fn fetch_now(&self, begun: Instant) -> Result<Arc<Token>, Failure> {
         let fetched = if let Ok(answer) = timeout(PATIENCE, self.ask()).await {
-            answer.and_then(|answer| self.token(&answer, known + 1, begun))
+            answer.and_then(|answer| self.token(&answer, self.number() + 1, begun))
         } else {
             let call = refused(&self.host, "no token came within 30 seconds").call;
             let sign = CallSign::TimedOut;
             Err(Failure { sign, ..Failure::passing(Cause::NotSent, call) })
         };
         // The call itself was not made.
-        let fetched = fetched.map_err(Failure::before_call);
-        *tried = Some(Tried { begun, failed: fetched.as_ref().err().cloned() });
-        let token = Arc::new(fetched?);
+        let token = Arc::new(fetched.map_err(Failure::before_call)?);
         self.current.store(Some(Arc::clone(&token)));
         Ok(token)
     }
@@ -277,8 +294,11 @@ impl Tokens {
     fn request(&self, secret: &str) -> Result<Outgoing, Failure> {
         let wrong = || refused(&self.host, "it cannot be asked at this address");
         let TokenConfig { client_id, parameters, in_header, .. } = &self.config;
-        let mut form = vec![("grant_type", "client_credentials")];
-        form.extend(parameters.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        let given = parameters.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        // Another grant than that of a client's own credentials has what it needs beside it.
+        let is_said = parameters.iter().any(|(name, _)| name == "grant_type");
+        let own_grant = (!is_said).then_some(("grant_type", "client_credentials"));
+        let mut form: Vec<(&str, &str)> = own_grant.into_iter().chain(given).collect();
         let mut own = Vec::new();
         if *in_header {
             let text =

@@ -3,9 +3,11 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 
-use tokio::sync::OnceCell;
+use tokio::runtime::Handle;
 
+use crate::making::Making;
 use crate::postgres::failure::Fault;
 use crate::postgres::plan::Plan;
 
@@ -15,42 +17,57 @@ use crate::postgres::plan::Plan;
 #[derive(Default)]
 pub(crate) struct Plans {
     /// Locked for as long as a look takes, and not while a plan is made.
-    cells: Mutex<HashMap<Arc<str>, Arc<Cell>>>,
+    all: Mutex<HashMap<Arc<str>, Planning>>,
 }
 
-/// A plan that is there, is being made, or will be.
-type Cell = OnceCell<Arc<Plan>>;
+/// A plan that is there, or is being made.
+type Planning = Making<Result<Arc<Plan>, Fault>>;
 
 impl Plans {
     /// Returns the plan for `key`, or makes it; one that cannot be made is tried again by the next.
     ///
     /// # Cancel safety
     ///
-    /// If the future that makes a plan is dropped, one that waits for the plan makes it.
-    pub(crate) async fn get_or_make(
+    /// If that is dropped, the plan is made all the same.
+    pub(crate) async fn get_or_make<M>(
         &self,
         key: &Arc<str>,
-        make: impl Future<Output = Result<Plan, Fault>>,
-    ) -> Result<Arc<Plan>, Fault> {
-        let cell = {
-            let mut cells = self.cells.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(cells.entry(Arc::clone(key)).or_default())
+        runtime: &Handle,
+        make: impl FnOnce() -> M,
+    ) -> Result<Arc<Plan>, Fault>
+    where
+        M: Future<Output = Result<Plan, Fault>> + Send + 'static,
+    {
+        let planning = {
+            let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_made =
+                |it: &&Planning| matches!(it.outcome(), Poll::Pending | Poll::Ready(Some(Ok(_))));
+            if let Some(planning) = all.get(key).filter(is_made) {
+                planning.clone()
+            } else {
+                let make = make();
+                let make = async { make.await.map(Arc::new) };
+                let planning = Making::start(runtime, "postgres.planning", make);
+                all.insert(Arc::clone(key), planning.clone());
+                planning
+            }
         };
-        let plan = cell.get_or_try_init(|| async { make.await.map(Arc::new) }).await?;
-        Ok(Arc::clone(plan))
+        let panicked = || Fault::unsent("PostgreSQL: planning panicked; the log says why");
+        planning.made().await.unwrap_or_else(|| Err(panicked()))
     }
 
     /// Forgets all plans, because tables have changed.
     pub(crate) fn forget(&self) {
-        self.cells.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::future::{pending, ready};
-    use std::pin::pin;
-    use std::task::{Context, Poll, Waker};
+
+    use futures_util::FutureExt;
+    use tokio::sync::oneshot;
 
     use super::*;
     use crate::postgres::plan::PlannedQuery;
@@ -60,49 +77,59 @@ mod tests {
         Plan { batched: None, single, arguments: Vec::new(), results: Vec::new() }
     }
 
-    fn poll<T>(future: impl Future<Output = T>) -> Poll<T> {
-        pin!(future).poll(&mut Context::from_waker(Waker::noop()))
+    async fn made(plans: &Plans, key: &str, text: &str) -> Option<String> {
+        let make = || ready(Ok(plan(text)));
+        let plan = plans.get_or_make(&Arc::from(key), &Handle::current(), make).await;
+        plan.ok().map(|plan| format!("{:?}", plan.single))
     }
 
-    fn made(plans: &Plans, key: &str, text: &str) -> Option<String> {
-        match poll(plans.get_or_make(&Arc::from(key), ready(Ok(plan(text))))) {
-            Poll::Ready(Ok(plan)) => Some(format!("{:?}", plan.single)),
-            _ => None,
-        }
-    }
-
-    #[test]
-    fn a_plan_is_made_once_and_again_when_all_are_forgotten() {
+    #[tokio::test]
+    async fn a_plan_is_made_once_and_again_when_all_are_forgotten() {
         let plans = Plans::default();
 
-        let first = made(&plans, "a", "select 1");
+        let first = made(&plans, "a", "select 1").await;
         assert!(first.is_some());
-        assert_eq!(made(&plans, "a", "select 2"), first);
+        assert_eq!(made(&plans, "a", "select 2").await, first);
         plans.forget();
-        assert_ne!(made(&plans, "a", "select 2"), first);
+        assert_ne!(made(&plans, "a", "select 2").await, first);
     }
 
-    #[test]
-    fn while_a_plan_is_made_others_do_not_wait_for_it() {
+    #[tokio::test]
+    async fn while_a_plan_is_made_others_do_not_wait_for_it() {
         let plans = Plans::default();
-        let key = Arc::from("slow");
-        let mut making = Box::pin(plans.get_or_make(&key, pending()));
-        let mut context = Context::from_waker(Waker::noop());
-        assert!(making.as_mut().poll(&mut context).is_pending());
+        let (runtime, key) = (Handle::current(), Arc::from("slow"));
+        let mut making = Box::pin(plans.get_or_make(&key, &runtime, pending));
 
-        assert!(made(&plans, "other", "select 1").is_some());
-        assert!(made(&plans, "slow", "select 1").is_none());
-        drop(making);
-        assert!(made(&plans, "slow", "select 1").is_some());
+        assert!((&mut making).now_or_never().is_none());
+        assert!(made(&plans, "other", "select 1").await.is_some());
+        assert!(made(&plans, "slow", "select 1").now_or_never().is_none());
     }
 
-    #[test]
-    fn a_plan_that_cannot_be_made_is_tried_again() {
+    #[tokio::test]
+    async fn a_plan_is_made_though_the_one_who_needed_it_first_has_given_up() {
         let plans = Plans::default();
-        let failure = Fault::transient("not now");
-        let failed = poll(plans.get_or_make(&Arc::from("a"), ready(Err(failure))));
+        let (go, gone) = oneshot::channel::<()>();
+        let (runtime, key) = (Handle::current(), Arc::from("slow"));
+        let make = || async {
+            assert_eq!(gone.await, Ok(()));
+            Ok(plan("select 1"))
+        };
+        let mut first = Box::pin(plans.get_or_make(&key, &runtime, make));
+        assert!((&mut first).now_or_never().is_none());
+        drop(first);
+        assert_eq!(go.send(()), Ok(()));
 
-        assert!(matches!(failed, Poll::Ready(Err(_))));
-        assert!(made(&plans, "a", "select 1").is_some());
+        let found = made(&plans, "slow", "select 2").await;
+        assert!(found.is_some_and(|it| it.contains("select 1")));
+    }
+
+    #[tokio::test]
+    async fn a_plan_that_cannot_be_made_is_tried_again() {
+        let plans = Plans::default();
+        let (runtime, key) = (Handle::current(), Arc::from("a"));
+        let make = || ready(Err(Fault::transient("not now")));
+
+        assert!(plans.get_or_make(&key, &runtime, make).await.is_err());
+        assert!(made(&plans, "a", "select 1").await.is_some());
     }
 }

@@ -3,17 +3,18 @@
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use sparkawait_task::error::StartError;
 use sparkawait_task::shared::{Lender, Lent};
 use sparkawait_task::supervision::{Backoff, spawn_aside};
 use tokio::runtime::Handle;
-use tokio::sync::{Mutex, Semaphore};
-use tokio::time::{Instant, sleep};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::dial::{HIGHEST_AGE, HIGHEST_IDLE};
+use crate::making::Making;
 use crate::postgres::failure::Fault;
 use crate::postgres::plan::{Plan, Request};
 use crate::postgres::plans::Plans;
@@ -34,12 +35,14 @@ pub(crate) struct Pool {
     pub(crate) turns: Arc<Semaphore>,
     /// Plans that hold for any connection; empty if each has its own.
     plans: Arc<Plans>,
+    runtime: Handle,
 }
 
 /// The place of one connection.
 struct Slot {
     /// Queries that were sent, or wait for the connection.
     in_flight: AtomicUsize,
+    /// Locked for as long as a look takes.
     state: Mutex<SlotState>,
     highest_age: Duration,
     start: Instant,
@@ -50,8 +53,12 @@ struct Slot {
 #[derive(Default)]
 struct SlotState {
     session: Option<Arc<Session>>,
+    /// The next one, which all wait for that want this place.
+    opening: Option<Opening>,
     backoff: Backoff,
 }
+
+type Opening = Making<Result<Arc<Session>, Fault>>;
 
 /// The use of a connection.
 pub(crate) struct Lease {
@@ -74,7 +81,8 @@ impl Pool {
             let turns = Arc::new(Semaphore::new(slots.len()));
             spawn_aside(runtime, "postgres.idle", close_idle(Arc::downgrade(&slots)));
             let (server, plans) = (Arc::new(config.server()?), Arc::default());
-            Ok::<_, StartError>(Self { server, slots, turns, plans })
+            let runtime = runtime.clone();
+            Ok::<_, StartError>(Self { server, slots, turns, plans, runtime })
         })?;
         pool.server.renew(config);
         Ok(pool)
@@ -113,7 +121,7 @@ impl Pool {
             return Err(Fault::permanent("the pool has no connections"));
         };
         let counted = Counted::new(chosen);
-        let failure = match chosen.session(self).await {
+        let failure = match self.session(chosen).await {
             Ok(session) => return Ok(counted.lease(session)),
             Err(failure) => failure,
         };
@@ -132,24 +140,62 @@ impl Pool {
     /// Returns what to send for a statement on a connection.
     pub(crate) async fn plan(
         &self,
-        session: &Session,
-        request: &Request,
+        lease: &Lease,
+        request: &Arc<Request>,
+        silence: Option<Duration>,
     ) -> Result<Arc<Plan>, Fault> {
-        let make = async {
-            if request.keeps {
-                Box::pin(Plan::prepare(&session.client, request)).await
-            } else {
-                Box::pin(Plan::prepare_aside(&self.server, request)).await
+        let (session, server) = (&lease.session, &self.server);
+        let make = || {
+            let (session, server) = (Arc::clone(session), Arc::clone(server));
+            let request = Arc::clone(request);
+            async move {
+                if request.keeps {
+                    return Plan::prepare(&session.client, &request).await;
+                }
+                let planning = Plan::prepare_aside(&server, &request);
+                match silence {
+                    Some(limit) => timeout(limit, planning).await.unwrap_or_else(|_| {
+                        Err(Fault::unsent(format!("PostgreSQL: planning took {limit:?}")))
+                    }),
+                    None => planning.await,
+                }
             }
         };
-        session.plans.get_or_make(&request.key, make).await
+        session.plans.get_or_make(&request.key, &self.runtime, make).await
     }
 
-    async fn connect(&self) -> Result<Session, Fault> {
-        let opened = self.server.connect().await?;
-        let keeps = self.server.keeps_statements;
+    /// Returns the connection of a place; if it is not there, waits for a task that opens it.
+    async fn session(&self, slot: &Arc<Slot>) -> Result<Arc<Session>, Fault> {
+        let opening = {
+            let mut state = slot.state();
+            // This query is counted.
+            let is_good = |it: &&Arc<Session>| it.is_open() && !slot.is_worn(it.age(), 1);
+            if let Some(session) = state.session.as_ref().filter(is_good) {
+                return Ok(Arc::clone(session));
+            }
+            state.session = None;
+            let under_way = state.opening.as_ref().filter(|it| !it.is_over()).cloned();
+            let opening = under_way.unwrap_or_else(|| self.open(slot, state.backoff));
+            state.opening.insert(opening).clone()
+        };
+        let panicked = || Fault::unsent("PostgreSQL: connecting panicked; the log says why");
+        opening.made().await.unwrap_or_else(|| Err(panicked()))
+    }
+
+    /// Opens the connection of a place, after the wait that failures cost.
+    fn open(&self, slot: &Arc<Slot>, backoff: Backoff) -> Opening {
+        let (slot, server) = (Arc::clone(slot), Arc::clone(&self.server));
+        let keeps = server.keeps_statements;
         let plans = if keeps { Arc::default() } else { Arc::clone(&self.plans) };
-        Ok(Session::new(opened, plans, Arc::clone(&self.server)))
+        Making::start(&self.runtime, "postgres.connecting", async move {
+            backoff.wait().await;
+            let opened = server.connect().await;
+            let session = opened.map(|it| Arc::new(Session::new(it, plans, server)));
+            let mut state = slot.state();
+            state.backoff.note(session.is_err(), Instant::now());
+            state.session = session.as_ref().ok().map(Arc::clone);
+            session
+        })
     }
 }
 
@@ -188,9 +234,7 @@ async fn close_idle(slots: Weak<[Arc<Slot>]>) {
         sleep(HIGHEST_IDLE / 4).await;
         let Some(slots) = slots.upgrade() else { return };
         for slot in slots.iter() {
-            if let Ok(mut state) = slot.state.try_lock() {
-                state.session.take_if(|it| slot.is_worn(it.age(), 0));
-            }
+            slot.state().session.take_if(|it| slot.is_worn(it.age(), 0));
         }
     }
 }
@@ -224,37 +268,19 @@ impl Slot {
     }
 
     fn look(&self) -> Look {
-        let Ok(state) = self.state.try_lock() else { return Look::Busy };
+        let state = self.state();
         match &state.session {
             Some(session) if session.is_open() && !self.is_worn(session.age(), 0) => {
                 Look::Connected(Arc::clone(session))
             }
+            _ if state.opening.as_ref().is_some_and(|it| !it.is_over()) => Look::Busy,
             _ if state.backoff.rest(Instant::now()).is_some() => Look::Busy,
             _ => Look::Free,
         }
     }
 
-    /// Returns the connection; makes it if it is not there, after the wait that failures cost.
-    async fn session(&self, pool: &Pool) -> Result<Arc<Session>, Fault> {
-        let mut state = self.state.lock().await;
-        // This query is counted.
-        let is_good = |it: &&Arc<Session>| it.is_open() && !self.is_worn(it.age(), 1);
-        if let Some(session) = state.session.as_ref().filter(is_good) {
-            return Ok(Arc::clone(session));
-        }
-        state.session = None;
-        state.backoff.wait().await;
-        match pool.connect().await {
-            Ok(session) => {
-                let session = Arc::new(session);
-                *state = SlotState { session: Some(Arc::clone(&session)), ..SlotState::default() };
-                Ok(session)
-            }
-            Err(failure) => {
-                state.backoff.note(true, Instant::now());
-                Err(failure)
-            }
-        }
+    fn state(&self) -> MutexGuard<'_, SlotState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -32,7 +32,7 @@ use crate::requests::{Asks, AwaitedCalls};
 /// What all queries of a started lookup share.
 pub(crate) struct Lookup {
     pub(crate) backlog: Backlog,
-    pub(crate) request: Request,
+    pub(crate) request: Arc<Request>,
     /// Positions of the columns that what is found must not leave null.
     pub(crate) required: Vec<usize>,
     pub(crate) misses: Misses,
@@ -59,6 +59,9 @@ enum Stop {
     /// The task ends.
     Task(TaskError),
 }
+
+/// A connection, and what to send over it.
+type Connected = (Lease, Arc<Plan>);
 
 impl From<TaskError> for Stop {
     fn from(error: TaskError) -> Self {
@@ -140,6 +143,24 @@ impl Asks for Lookup {
 
 impl Lookup {
     async fn answer(&self, keys: Keys, wanted: &AwaitedCalls) -> Result<(), TaskError> {
+        let connected = tokio::select! {
+            biased;
+            () = wanted.none_of(&keys.attempts) => return Ok(()),
+            connected = self.connect() => connected,
+        };
+        let connected = match connected {
+            Ok(connected) => connected,
+            Err(failure) if failure.is(Class::Types) => {
+                return Err(TaskError::Start(failure.start_error()));
+            }
+            Err(failure) => {
+                self.send(all_failed(&keys.attempts, &failure));
+                return Ok(());
+            }
+        };
+        // What they waited for was made for others too, and tells nothing of their own requests.
+        self.replies.started(&keys.attempts);
+        let mut connected = Some(connected);
         let mut parts = Parts::new(keys);
         while let Some(part) = parts.next() {
             let part = part.awaited(wanted)?;
@@ -150,7 +171,7 @@ impl Lookup {
             let asked = tokio::select! {
                 biased;
                 () = wanted.none_of(&attempts) => continue,
-                asked = self.look_up(part, How::Together) => asked,
+                asked = self.look_up(part, How::Together, connected.take()) => asked,
             };
             let failure = match asked {
                 Ok(None) => {
@@ -200,7 +221,7 @@ impl Lookup {
         let asked = tokio::select! {
             biased;
             () = wanted.none_of(&attempts) => return Ok(()),
-            asked = self.look_up(rest, How::Singly) => asked,
+            asked = self.look_up(rest, How::Singly, None) => asked,
         };
         match asked {
             Ok(_) => {}
@@ -220,11 +241,19 @@ impl Lookup {
 
     /// Asks for some rows and replies to their calls, unless all of them share an outcome; returns
     /// the failure of a row that failed alone.
-    async fn look_up(&self, mut keys: Keys, how: How) -> Result<Option<Fault>, Stop> {
+    async fn look_up(
+        &self,
+        mut keys: Keys,
+        how: How,
+        mut connected: Option<Connected>,
+    ) -> Result<Option<Fault>, Stop> {
         let mut failed = None;
         // What a table that was changed has made useless is planned and sent again, once.
         for is_last in [false, true] {
-            let (lease, plan) = self.connect().await.map_err(Stop::Failed)?;
+            let (lease, plan) = match connected.take() {
+                Some(connected) => connected,
+                None => self.connect().await.map_err(Stop::Failed)?,
+            };
             let arguments;
             (keys, arguments) = self.convert(&plan, keys)?;
             let is_together = how == How::Together && keys.len() > 1;
@@ -279,9 +308,9 @@ impl Lookup {
         if is_demoted { failure.demoted() } else { failure }
     }
 
-    async fn connect(&self) -> Result<(Lease, Arc<Plan>), Fault> {
+    async fn connect(&self) -> Result<Connected, Fault> {
         let lease = self.pool.lease().await?;
-        let planning = self.pool.plan(&lease, &self.request);
+        let planning = self.pool.plan(&lease, &self.request, self.rules.silence);
         let plan = lease.within_limit(&self.rules, planning).await??;
         Ok((lease, plan))
     }

@@ -86,9 +86,10 @@ impl Asks for BatchEngine {
 
     async fn ask(
         self: Arc<Self>,
-        Batch { head, items, .. }: Batch,
+        Batch { head, items, attempts, .. }: Batch,
         wanted: Arc<AwaitedCalls>,
     ) -> Result<Ended, TaskError> {
+        self.answers.replies.started(&attempts);
         let (mut parts, mut last) = (vec![items], Ended::default());
         while let Some(mut items) = parts.pop() {
             let attempts: Vec<AttemptId> = items.iter().map(|it| it.attempt).collect();

@@ -121,7 +121,7 @@ def test_the_rows_of_a_slow_request_of_many_go_again():
         return ok(doubled(inputs(request)))
 
     with serve(reply) as server:
-        function = lookup(server, idempotency_key=True, batch=sa.Batch(max_rows=4, linger=0))
+        function = lookup(server, method="PUT", batch=sa.Batch(max_rows=4, linger=0))
         found, metrics = called(function, [1, 2, 3, 4], hedge=SOON)
         over.set()
 

@@ -57,7 +57,7 @@ def test_every_row_gets_its_own_result_whatever_fails_on_the_way(
             server,
             rows="data",
             items=sa.http.items(id=names[matching], error="error", retry=["busy"]),
-            idempotency_key=True,
+            method="PUT",
             batch=sa.Batch(max_rows=max_rows, linger="1ms"),
         )
         wait = getattr(sa.arrow, f"{mode}_wait")

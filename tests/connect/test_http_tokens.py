@@ -211,7 +211,7 @@ def test_what_is_charged_for_requests_is_what_has_come(seed, is_native):
         many.idempotent = True
         plan = resolve_unpickled(
             "unordered",
-            lookup(server, batch=batch, idempotency_key="{x}") if is_native else many,
+            lookup(server, batch=batch, method="PUT") if is_native else many,
             input_schema=None,
             rate_limit=limit,
             channel=None if limit.scope == "task" and not limit.per_channel else "tenant",

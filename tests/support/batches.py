@@ -39,7 +39,8 @@ def inputs(request: Request) -> list[Any]:
 def lookup(server: ScriptedServer, schema: str = "v bigint", **options: Any) -> Any:
     options.setdefault("json", {"input": sa.http.each("{x}")})
     options.setdefault("batch", sa.Batch(max_rows=8, linger="5ms"))
-    return sa.http.post(
+    return sa.http.request(
+        options.pop("method", "POST"),
         server.url + options.pop("path", "/b"),
         schema,
         client=sa.http.Client(proxy=False),

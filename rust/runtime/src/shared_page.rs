@@ -18,10 +18,11 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::num::NonZeroU64;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::thread;
 use std::time::{Duration, SystemTime};
 
 use memmap2::MmapRaw;
@@ -60,6 +61,9 @@ pub const PREFIX: &str = "limits-";
 /// How long a page is kept that nobody opens.
 const KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
+/// How long another process takes to remove a page of an earlier version, at most some times that.
+const REMOVAL: Duration = Duration::from_millis(2);
+
 /// Why a page, or a slot of it, cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub enum PageError {
@@ -74,7 +78,7 @@ pub enum PageError {
     /// Its directory.
     #[error(transparent)]
     Folder(#[from] FolderError),
-    /// The file is not a page, or one of another version.
+    /// A process has the file open, and it is no page or one of another version.
     #[error(
         "`{0}` was not written by this version of sparkawait; \
          all processes of an application must have the same"
@@ -116,6 +120,7 @@ impl SharedPage {
         let io = |error| PageError::Io { path: path.to_owned(), error };
         let directory = path.parent().ok_or_else(|| io(io::ErrorKind::InvalidInput.into()))?;
         make_private(directory)?;
+        let mut tries = 50;
         let file = loop {
             let file = match open_file(path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -125,6 +130,21 @@ impl SharedPage {
                 }
                 opened => opened.map_err(io)?,
             };
+            if !is_page(&file).map_err(io)? {
+                // What an earlier version left behind is in nobody's way, but other processes may be
+                // about to remove it, too.
+                if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                    if is_at(&file, path).map_err(io)? {
+                        fs::remove_file(path).map_err(io)?;
+                    }
+                } else if tries == 0 {
+                    return Err(PageError::OtherVersion(path.to_owned()));
+                } else {
+                    tries -= 1;
+                    thread::sleep(REMOVAL);
+                }
+                continue;
+            }
             // A process that removes it as an old one has locked it.
             flock(&file, FlockOperation::LockShared).map_err(|error| io(error.into()))?;
             if is_at(&file, path).map_err(io)? {
@@ -132,17 +152,8 @@ impl SharedPage {
             }
         };
         file.set_modified(SystemTime::now()).map_err(io)?;
-        // A page of a file that is shorter would end the process when it is touched.
-        let is_whole = file.metadata().map_err(io)?.len() == (WORDS * size_of::<u64>()) as u64;
-        if !is_whole {
-            return Err(PageError::OtherVersion(path.to_owned()));
-        }
         let map = MmapRaw::map_raw(&file).map_err(io)?;
-        let page = Self { map, path: path.to_owned(), _file: file };
-        if page.words()[0].load(Ordering::Acquire) != MAGIC {
-            return Err(PageError::OtherVersion(path.to_owned()));
-        }
-        Ok(page)
+        Ok(Self { map, path: path.to_owned(), _file: file })
     }
 
     /// Returns the slot of `name`, and takes one if it has none.
@@ -394,6 +405,17 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// Whether a file is a page of this layout.
+fn is_page(file: &File) -> io::Result<bool> {
+    // A file that is shorter would end the process when it is touched.
+    if file.metadata()?.len() != (WORDS * size_of::<u64>()) as u64 {
+        return Ok(false);
+    }
+    let mut magic = [0; size_of::<u64>()];
+    file.read_exact_at(&mut magic, 0)?;
+    Ok(u64::from_ne_bytes(magic) == MAGIC)
 }
 
 /// Removes pages, and what is beside them, that nobody has opened for a week and nobody has open.

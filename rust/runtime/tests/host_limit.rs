@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::num::NonZeroU64;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
@@ -527,19 +528,34 @@ fn channels_leave_room_for_limits_of_others() {
 }
 
 #[test]
-fn a_file_that_is_something_else_is_refused() {
+fn a_page_of_another_version_is_refused_while_somebody_has_it_and_replaced_afterwards() {
     let directory = Directory::new("version");
     let path = directory.page();
     drop(SharedPage::open(&path).unwrap());
     let whole = fs::read(&path).unwrap();
-
     let mut other = whole.clone();
     other[0] ^= 3;
-    fs::write(&path, other).unwrap();
-    assert!(matches!(SharedPage::open(&path), Err(PageError::OtherVersion(_))));
 
-    fs::write(&path, &whole[..100]).unwrap();
-    assert!(matches!(SharedPage::open(&path), Err(PageError::OtherVersion(_))));
+    for left_behind in [&other[..], &whole[..100], &[]] {
+        fs::write(&path, left_behind).unwrap();
+        let reader = File::open(&path).unwrap();
+        flock(&reader, FlockOperation::LockShared).unwrap();
+        assert!(matches!(SharedPage::open(&path), Err(PageError::OtherVersion(_))));
+        drop(reader);
+
+        // All processes of a host may come at once.
+        let (one, open) = (NonZeroU64::MIN, || SharedPage::open(&path).unwrap());
+        let pages = thread::scope(|scope| {
+            let opening: Vec<_> = (0..7).map(|_| scope.spawn(open)).collect();
+            opening.into_iter().map(|it| it.join().unwrap()).collect::<Vec<_>>()
+        });
+        pages[0].slot(NonZeroU64::new(5).unwrap(), one).unwrap();
+        let other_terms = NonZeroU64::new(3).unwrap();
+        for page in &pages {
+            let slot = page.slot(NonZeroU64::new(5).unwrap(), other_terms);
+            assert!(matches!(slot, Err(PageError::OtherTerms)));
+        }
+    }
 }
 
 #[test]

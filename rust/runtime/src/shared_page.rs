@@ -78,7 +78,7 @@ pub enum PageError {
     /// Its directory.
     #[error(transparent)]
     Folder(#[from] FolderError),
-    /// A process has the file open, and it is no page or one of another version.
+    /// A process has the file open, which is not a page of this version.
     #[error(
         "`{0}` was not written by this version of sparkawait; \
          all processes of an application must have the same"

@@ -431,14 +431,14 @@ fn a_part_whose_lock_was_inherited_from_a_process_that_is_gone_is_free() {
     let owner = fs::read_to_string(&of_part).unwrap();
     holder.kill().unwrap();
     holder.wait().unwrap();
-    let inherited = fs::File::open(&of_part).unwrap();
+    let inherited = File::open(&of_part).unwrap();
     flock(&inherited, FlockOperation::NonBlockingLockExclusive).unwrap();
 
     let part = take_part(&page);
 
     assert_eq!(part.number(), 0);
     assert_ne!(fs::read_to_string(&of_part).unwrap(), owner);
-    let taken = fs::File::open(&of_part).unwrap();
+    let taken = File::open(&of_part).unwrap();
     let locked = flock(&taken, FlockOperation::NonBlockingLockExclusive);
     assert!(locked.is_err(), "who has it holds the lock of its file");
 }
@@ -613,7 +613,7 @@ fn what_nobody_has_opened_for_a_week_is_removed() {
     fs::write(&other, "").unwrap();
     let week = SystemTime::now() - Duration::from_secs(7 * 86_400 + 60);
     for path in [page_of("open"), page_of("closed"), lock.clone(), other.clone()] {
-        fs::File::open(path).unwrap().set_modified(week).unwrap();
+        File::open(path).unwrap().set_modified(week).unwrap();
     }
 
     drop(SharedPage::open(&page_of("new")).unwrap());

@@ -4,11 +4,12 @@
 import io
 import pickle
 import struct
+import traceback
 
 import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
-from pyspark.serializers import SpecialLengths
+from pyspark.serializers import SpecialLengths, write_int, write_with_length
 
 import sparkawait as sa
 from sparkawait._plan.chain import Chain
@@ -17,8 +18,13 @@ from sparkawait.spark.partition import PartitionTask
 
 try:
     from pyspark.util import handle_worker_exception
-except ImportError:  # Spark 3.5
-    from pyspark.worker_util import handle_worker_exception
+except ImportError:
+
+    def handle_worker_exception(error, outfile):
+        """Writes the exception as the worker of Spark 3.5 does, which has no function for it."""
+        write_int(SpecialLengths.PYTHON_EXCEPTION_THROWN, outfile)
+        write_with_length("".join(traceback.format_exception(error)).encode("utf-8"), outfile)
+
 
 pytestmark = pytest.mark.spark
 

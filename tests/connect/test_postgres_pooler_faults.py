@@ -169,12 +169,16 @@ def test_what_is_written_is_written_once_where_nothing_is_tried_again(
     assert {it for it in found if it is not None} <= set(written)
 
 
-def test_statements_are_prepared_again_where_a_client_keeps_its_connection(
-    server: PostgresServer,
-) -> None:
+def test_rows_are_called_again_where_a_client_keeps_its_connection(server: PostgresServer) -> None:
     settings = {"pool_mode": "session", "ignore_startup_parameters": "options"}
     with PgBouncer(server, pool_size=4, **settings, **PATIENT) as pooler:
-        function = postgres.lookup(pooler.dsn, STATEMENT, ["k"], schema="name string")
+        # One that is refused the settings would leave what it sets to the next client.
+        prepared = postgres.lookup(pooler.dsn, STATEMENT, ["k"], schema="name string")
+        with pytest.raises(sa.AsyncIOError, match="give `prepare=False`"):
+            names(prepared, batches(lambda _: None), retry=RETRY)
+        function = postgres.lookup(
+            pooler.dsn, STATEMENT, ["k"], schema="name string", prepare=False
+        )
 
         def at(index: int) -> None:
             if index % 5 == 2:

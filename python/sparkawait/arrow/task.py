@@ -62,8 +62,8 @@ def run(
         on_metrics: Called with the totals so far, now and then and when the task ends: those of the
             operator, or of all with the numbers of each one under ``operators``.
         on_end: Called when all batches were yielded, with the number of rows that the last operator
-            has left out as its options say: they had no result, or have failed. Not called for an
-            input without batches.
+            has left out as its options say: they had no result, have failed, or were refused by a
+            class. Not called for an input without batches.
 
     Yields:
         Batches of ``plan.output_schema(input_schema)`` of the last call; only `heartbeat` makes
@@ -94,7 +94,7 @@ def run(
         checks = checks_of(chain, functions.contexts)
         passed = chain.passed_schema(first.schema)
         metrics = _MetricsReport(chain, task.metrics, functions.contexts, on_metrics)
-        finished, left = False, 0
+        finished, left, passed_on = False, 0, 0
         with collecting_less_often(functions.python_calls):
             try:
                 functions.open()
@@ -106,11 +106,13 @@ def run(
                     left += batch.num_rows
                     for check in checks:
                         batch = check(batch)
+                    passed_on += batch.num_rows
                     yield with_texts(batch, passed) if feeder.has_bytes_for_texts else batch
                     metrics.report_now_and_then()
                     # Another thread may take the next batch.
                     check_may_wait()
-                on_end(task.settle(feeder.rows, left))
+                # A class that refuses a row leaves it out behind the operators.
+                on_end(task.settle(feeder.rows, left) + left - passed_on)
                 finished = True
             except AsyncFunctionError as error:
                 _note_too_many(chain, task.metrics(), error)

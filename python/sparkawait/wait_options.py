@@ -53,10 +53,6 @@ __all__ = [
 
 _HINTS = {
     "key": "it belongs to key_ordered_wait",
-    "batch": "give it to the function: @sa.async_function(.., batch=)",
-    "idempotent": "give it to the function: @sa.async_function(.., idempotent=)",
-    "threads": "give it to a plain function: sa.blocking(function, threads=)",
-    "max_retries": "write `retry=`, with as many attempts after the first one",
     "setup_timeout": "it is an attribute of an AsyncFunction, whose `open` and `close` it bounds",
     "blocked_loop_timeout": "it is set on the function: @sa.async_function(..,"
     " blocked_loop_timeout=), or an attribute of an AsyncFunction",

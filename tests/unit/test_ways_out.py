@@ -64,14 +64,14 @@ def of_sql(statement):
         (lambda: sa.http.get(URL, "n int", client={"proxy": False}), r"a sparkawait.http.Client"),
         (
             lambda: sa.WaitOptions(batch=5),
-            r"give it to the function: @sa.async_function\(.., batch=\)",
+            r"belongs to the function: @sa.async_function\(.., batch=..\)",
         ),
-        (lambda: sa.WaitOptions(idempotent=True), r"@sa.async_function\(.., idempotent=\)"),
+        (lambda: sa.WaitOptions(idempotent=True), r"@sa.async_function\(.., idempotent=..\)"),
         (
             lambda: sa.WaitOptions(threads=5),
-            r"to a plain function: sa.blocking\(function, threads=\)",
+            r"set on the function: sa.blocking\(function, threads=..\)",
         ),
-        (lambda: sa.WaitOptions(max_retries=5), "`max_retries`; write `retry=`, with as many"),
+        (lambda: sa.WaitOptions(max_retries=5), "`max_retries`; write retry=3"),
         (lambda: sa.secret("NOWHERE_AT_ALL").reveal(), r"after Spark has started does not reach"),
     ],
 )

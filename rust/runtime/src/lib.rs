@@ -4,7 +4,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`driver`] | the mailbox loop of a task |
-//! | [`drive`] | the thread of the loop, from its first turn to the word about its end |
+//! | [`mod@drive`] | the thread of the loop, from its first turn to the word about its end |
 //! | [`driven_task`] | a task with its thread, and the hand-over of output to another one |
 //! | [`operator_chain`], [`chained_operator`] | the operators that the loop drives, each the input of the next |
 //! | [`batch_codec`], [`async_function`] | what the loop moves, and the function that it calls |

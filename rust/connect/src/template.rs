@@ -14,7 +14,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::Schema;
 
 pub use cells::Cells;
-pub(crate) use cells::{local, timestamps};
+pub(crate) use cells::{local, positions, timestamps};
 
 use sparkawait_arrow::simple_string::simple_string;
 use sparkawait_task::error::StartError;

@@ -19,7 +19,7 @@ use sparkawait_task::error::StartError;
 use super::json_text::{write_items, write_text};
 use super::variant::write_variant;
 use crate::template::times::{Fraction, Moment, write_date_time, write_offset};
-use crate::template::{Cells, local, timestamps};
+use crate::template::{Cells, local, positions, timestamps};
 use crate::zone::Zone;
 
 /// What the metadata of a field says where a struct is a variant.
@@ -99,7 +99,7 @@ impl<'a> JsonCells<'a> {
             DataType::Dictionary(..) => {
                 let dictionary = array.as_any_dictionary();
                 let values = Self::new(dictionary.values().as_ref())?;
-                Kind::Dictionary(dictionary.normalized_keys(), Box::new(values))
+                Kind::Dictionary(positions(dictionary), Box::new(values))
             }
             plain => Self::plain(array, plain)?,
         };

@@ -2,8 +2,8 @@
 //! The values of a column as texts, as Spark's `cast(.. as string)` writes them.
 
 use arrow::array::{
-    Array, AsArray, BinaryArray, Int32Array, Int64Array, LargeStringArray, PrimitiveArray,
-    StringArray, StringViewArray, new_empty_array,
+    AnyDictionaryArray, Array, AsArray, BinaryArray, Int32Array, Int64Array, LargeStringArray,
+    PrimitiveArray, StringArray, StringViewArray, new_empty_array,
 };
 use arrow::buffer::{NullBuffer, ScalarBuffer};
 use arrow::datatypes::{
@@ -74,7 +74,7 @@ impl<'a> Cells<'a> {
             DataType::Dictionary(..) => {
                 let dictionary = array.as_any_dictionary();
                 let values = Self::new(dictionary.values().as_ref())?;
-                Kind::Dictionary(dictionary.normalized_keys(), Box::new(values))
+                Kind::Dictionary(positions(dictionary), Box::new(values))
             }
             other => Kind::Other(writer(array)?.ok_or_else(|| {
                 StartError::option(format!("a value of type `{other}` has no text"))
@@ -132,6 +132,15 @@ impl<'a> Cells<'a> {
 }
 
 sparkawait_core::opaque_debug!(Cells<'_>, rows: rows);
+
+/// Returns where the value of each row is among those of a dictionary; that of a null is any.
+pub(crate) fn positions(dictionary: &dyn AnyDictionaryArray) -> Vec<usize> {
+    if dictionary.values().is_empty() {
+        // All rows are null, if there are any; the library asks for a value at least.
+        return vec![0; dictionary.keys().len()];
+    }
+    dictionary.normalized_keys()
+}
 
 /// Returns what writes the values of a column; `None` if its type has no text.
 fn writer(array: &dyn Array) -> Result<Option<Writer<'_>>, StartError> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrow::array::{
     ArrayRef, BinaryArray, Date32Array, Decimal128Array, DictionaryArray, Float64Array, Int32Array,
     Int64Array, ListArray, MapArray, NullArray, StringArray, StructArray,
-    TimestampMicrosecondArray,
+    TimestampMicrosecondArray, new_null_array,
 };
 use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{Field, Fields, Int32Type};
@@ -109,6 +109,26 @@ fn a_dictionary_is_read_through() {
     let array = DictionaryArray::<Int32Type>::try_new(keys, values).unwrap();
 
     assert_eq!(written(&array), [r#""a""#, "null", "null"]);
+}
+
+#[test]
+fn a_dictionary_may_have_no_values_wherever_it_stands() {
+    let kind = DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Utf8));
+    let field = Arc::new(Field::new("x", kind.clone(), true));
+    let kinds = [
+        kind,
+        DataType::List(Arc::clone(&field)),
+        DataType::LargeList(Arc::clone(&field)),
+        DataType::FixedSizeList(Arc::clone(&field), 2),
+        DataType::Struct(Fields::from(vec![field])),
+    ];
+    for kind in kinds {
+        assert!(JsonCells::check(&kind).is_ok(), "{kind}");
+        assert_eq!(written(&new_null_array(&kind, 2)), ["null", "null"], "{kind}");
+    }
+    let none: ArrayRef = Arc::new(StringArray::from(Vec::<&str>::new()));
+    let array = DictionaryArray::<Int32Type>::try_new(Int32Array::new_null(2), none).unwrap();
+    assert_eq!(written(&array), ["null", "null"]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::{
     ArrayRef, BooleanArray, Decimal128Array, DictionaryArray, DurationMicrosecondArray,
     Float64Array, Int8Array, Int32Array, IntervalMonthDayNanoArray, NullArray, StringArray,
-    Time64NanosecondArray, TimestampMicrosecondArray, TimestampSecondArray,
+    Time64NanosecondArray, TimestampMicrosecondArray, TimestampSecondArray, new_null_array,
 };
 use arrow::datatypes::Int32Type;
 
@@ -73,6 +73,19 @@ fn a_dictionary_is_read_through_and_its_nulls_are_nulls() {
     let array = DictionaryArray::<Int32Type>::try_new(keys, values).unwrap();
 
     assert_eq!(texts(&array), [Some("a".to_owned()), None, None]);
+}
+
+#[test]
+fn a_dictionary_may_have_no_values() {
+    let kind = DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Utf8));
+    assert!(Cells::check(&kind).is_ok());
+    let nested = DataType::Dictionary(Box::new(DataType::Int32), Box::new(kind.clone()));
+    assert!(Cells::check(&nested).is_ok());
+
+    assert_eq!(texts(&new_null_array(&kind, 3)), [const { None }; 3]);
+    let none: ArrayRef = Arc::new(StringArray::from(Vec::<&str>::new()));
+    let array = DictionaryArray::<Int32Type>::try_new(Int32Array::new_null(2), none).unwrap();
+    assert_eq!(texts(&array), [None, None]);
 }
 
 #[test]

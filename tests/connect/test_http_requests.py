@@ -198,6 +198,8 @@ def test_a_header_that_a_server_would_trim_fails_the_row():
         ("POST", {}, 425, 3),
         ("POST", {}, 429, 3),
         ("POST", {}, 503, 3),
+        *(("POST", {}, status, 3) for status in (521, 523, 525, 526, 529)),
+        *(("POST", {}, status, 1) for status in (500, 520, 522, 524)),
         ("POST", {}, 504, 1),
         ("GET", {}, 504, 3),
         ("POST", {"idempotency_key": True}, 504, 3),

@@ -197,7 +197,8 @@ class HttpValues(Values):
         "the statuses that are worth another attempt, likewise, also of a POST, and no others",
         optional(lambda value, name: tuple(_ranges(value, name))),
         type="int | range | Iterable[int | range] | None",
-        shown="408, 425, 429, 503, and with `retry` all from 500 where twice is harmless",
+        shown="408, 425, 429, 503, 521, 523, 525, 526, 529, and with `retry` all from 500 where"
+        " twice is harmless",
     )
     max_requests = Option(
         "most requests at a time in a task, up to 65 535: fewer than `max_concurrency`, or"

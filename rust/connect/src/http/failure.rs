@@ -40,6 +40,14 @@ pub(super) struct RetryStatuses {
     pub(super) key: Option<KeyOf>,
 }
 
+/// Says that the service has too much to do, as 503 does.
+const OVERLOADED: u16 = 529;
+
+/// What a proxy in front of a service says that did not reach it: it is down, its address leads nowhere,
+/// or TLS could not be agreed on. What else such a proxy says, as 520 and 524, may be about a request
+/// that has arrived.
+const NOT_REACHED: [u16; 4] = [521, 523, 525, 526];
+
 impl RetryStatuses {
     /// Returns whether a response says what happened to its request, and whether another attempt may
     /// fare better.
@@ -50,6 +58,9 @@ impl RetryStatuses {
             | StatusCode::TOO_EARLY
             | StatusCode::TOO_MANY_REQUESTS
             | StatusCode::SERVICE_UNAVAILABLE => (Cause::Answered, true),
+            _ if status == OVERLOADED || NOT_REACHED.contains(&status.as_u16()) => {
+                (Cause::Answered, true)
+            }
             // A request with the same key is under way, the attempt before this one perhaps.
             StatusCode::CONFLICT if self.key == Some(KeyOf::Row) => (Cause::Answered, true),
             // The server behind the gateway may still be at it.
@@ -112,7 +123,7 @@ pub(super) fn status_failure(
     let is_forbidden = status == StatusCode::FORBIDDEN && limits.delay().is_some();
     // Limits that are used up are why calls are refused, but not why they fail.
     let is_refused = is_forbidden || status == StatusCode::TOO_MANY_REQUESTS;
-    let is_busy = is_refused || status == StatusCode::SERVICE_UNAVAILABLE;
+    let is_busy = is_refused || status == StatusCode::SERVICE_UNAVAILABLE || status == OVERLOADED;
     let delay = if is_refused { limits.delay() } else { limits.retry_after };
     let (cause, passes) = statuses.meaning(status, is_refused, delay.is_some());
     let retry = match delay {
@@ -126,6 +137,7 @@ pub(super) fn status_failure(
         StatusCode::GATEWAY_TIMEOUT => CallSign::TimedOut,
         // The server is well: the request before is under way.
         StatusCode::CONFLICT => CallSign::Neutral,
+        _ if NOT_REACHED.contains(&status.as_u16()) => CallSign::Unreachable,
         _ => retry.sign(),
     };
     let asks_to_wait = matches!(retry, Retry::After(_));

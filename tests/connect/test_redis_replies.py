@@ -165,3 +165,50 @@ def test_the_primary_is_asked_for_what_a_replica_does_not_answer(refusal):
         assert lookup(function, ROWS[:50]) == EXPECTED[:50]
         assert lookup(function, ROWS[:50]) == EXPECTED[:50]
     assert "0" in refused
+
+
+def test_a_write_is_sent_where_somebody_has_answered():
+    asked: list[tuple[int, str]] = []
+
+    def answer(connection, command):
+        asked.append((connection, command[0]))
+        # So does a balancer whose server is away: it takes the connection, and ends it.
+        return None if connection < 3 else b"+PONG\r\n" if command == ["PING"] else b"+OK\r\n"
+
+    with RespServer(answer, is_told_pings=True) as server:
+        function = redis.command(server.url, "SET", "{id}", "x", schema="v string", writes=True)
+        retry = sa.retry.fixed_delay(100, "10ms", budget=None)
+        rows = lookup(function, ROWS, max_concurrency=2500, retry=retry, on_error="capture")
+
+    assert [(row["v"], row["error"]) for row in rows] == [("OK", None)] * len(ROWS)
+    written = [connection for connection, name in asked if name == "SET"]
+    assert len(written) == len(ROWS)
+    assert min(written) == 3
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        b"-NOPERM User default has no permissions to run the 'ping' command\r\n",
+        b"-ERR unknown command 'PING'\r\n",
+    ],
+)
+def test_a_server_that_refuses_to_say_that_it_is_there_is_there(refusal):
+    def answer(_connection, command):
+        return refusal if command == ["PING"] else value(command)
+
+    with RespServer(answer, is_told_pings=True) as server:
+        function = redis.get(server.url, "{id}", schema="v string")
+        assert lookup(function, ROWS[:17], retry=0) == EXPECTED[:17]
+
+
+def test_a_server_with_too_many_clients_is_asked_again_before_anything_is_written():
+    def answer(connection, command):
+        if connection < 2:
+            return b"-ERR max number of clients reached\r\n"
+        return b"+PONG\r\n" if command == ["PING"] else value(command)
+
+    with RespServer(answer, is_told_pings=True) as server:
+        function = redis.get(server.url, "{id}", schema="v string")
+        retry = sa.retry.fixed_delay(100, "10ms", budget=None)
+        assert lookup(function, ROWS[:17], retry=retry) == EXPECTED[:17]

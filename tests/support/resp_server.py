@@ -48,10 +48,14 @@ class RespServer:
     Args:
         answer: Makes the reply to a command; called on a thread of the connection, which may wait.
         piece: Bytes of one write; ``None`` for a whole reply.
+        is_told_pings: Whether it makes those to ``PING``, too, with which clients begin.
     """
 
-    def __init__(self, answer: Answer, *, piece: int | None = None) -> None:
+    def __init__(
+        self, answer: Answer, *, piece: int | None = None, is_told_pings: bool = False
+    ) -> None:
         self._answer = answer
+        self._is_told_pings = is_told_pings
         self._piece = piece
         self._listener = socket.create_server((LOOPBACK, 0))
         self._connections: list[socket.socket] = []
@@ -97,7 +101,8 @@ class RespServer:
     def _serve(self, number: int, connection: socket.socket) -> None:
         with contextlib.suppress(OSError), connection.makefile("rb") as source:
             for command in _commands(source):
-                reply = self._answer(number, command)
+                is_own = command == ["PING"] and not self._is_told_pings
+                reply = b"+PONG\r\n" if is_own else self._answer(number, command)
                 if reply is None:
                     # Closing without lingering resets.
                     linger = struct.pack("ii", 1, 0)

@@ -340,7 +340,7 @@ impl Broken {
 /// Sends commands, and passes on their replies.
 async fn exchange(
     stream: &mut Box<dyn Duplex>,
-    Packed { bytes, count }: &Packed,
+    Packed { bytes, count, is_ping }: &Packed,
     mut take: impl FnMut(Reply<'_>),
 ) -> Result<(), Broken> {
     if *count == 0 {
@@ -352,7 +352,9 @@ async fn exchange(
     for _ in 0..*count {
         loop {
             let (reply, used) = scanner.next(&unread).map_err(|_| Broken::Garbage)?;
-            if let Some(Reply::Error(words)) = reply {
+            if let Some(Reply::Error(words)) = reply
+                && !(*is_ping && failure::is_of_command(words))
+            {
                 return Err(Broken::Refused(Box::new(failure::of_reply(words, false))));
             }
             let is_answered = reply.is_some();

@@ -51,6 +51,12 @@ pub(super) fn is_of_no_primary(words: &[u8]) -> bool {
 /// First words of errors that are about who calls.
 const OF_CALLER: [&str; 3] = ["NOAUTH", "NOPERM", "WRONGPASS"];
 
+/// Whether a server that answers with `words` is there, and refuses the command or who sends it.
+pub(super) fn is_of_command(words: &[u8]) -> bool {
+    let of_caller = OF_CALLER.iter().map(|it| it.as_bytes());
+    of_caller.chain([&b"ERR unknown command"[..]]).any(|it| words.starts_with(it))
+}
+
 /// What to do about errors that users can mend.
 fn advice(code: &str) -> &'static str {
     match code {

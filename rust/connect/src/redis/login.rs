@@ -24,6 +24,8 @@ pub(super) struct Login {
 pub(super) struct Packed {
     pub(super) bytes: Vec<u8>,
     pub(super) count: usize,
+    /// Whether all that matters is that somebody answers.
+    pub(super) is_ping: bool,
 }
 
 impl Packed {
@@ -94,6 +96,11 @@ impl Login {
         }
         if server.read_from == ReadFrom::Replica {
             packed.add(&["READONLY"]);
+        }
+        if packed.count == 0 {
+            // A balancer may have taken the connection, and have no server behind it.
+            packed.add(&["PING"]);
+            packed.is_ping = true;
         }
         packed
     }

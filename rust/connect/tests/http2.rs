@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
 use bytes::Bytes;
@@ -64,6 +64,8 @@ struct Script {
     fate: Box<dyn Fn(Asked) -> Fate + Send + Sync>,
     /// Requests over one connection at a time.
     streams: u32,
+    /// When it allows any; what it says to connections that are made before, it does not take back.
+    opens: Instant,
     /// Connections at the start that take no request at all, and say so.
     closed: usize,
     /// Why they do not.
@@ -95,9 +97,20 @@ impl Http2Server {
         reason: Reason,
         fate: impl Fn(Asked) -> Fate + Send + Sync + 'static,
     ) -> Self {
+        Self::start_opening(Instant::now(), streams, closed, reason, fate)
+    }
+
+    fn start_opening(
+        opens: Instant,
+        streams: u32,
+        closed: usize,
+        reason: Reason,
+        fate: impl Fn(Asked) -> Fate + Send + Sync + 'static,
+    ) -> Self {
         let script = Arc::new(Script {
             fate: Box::new(fate),
             streams,
+            opens,
             closed,
             reason,
             connections: AtomicUsize::default(),
@@ -165,7 +178,7 @@ impl Script {
             return;
         }
         let mut builder = server::Builder::new();
-        builder.max_concurrent_streams(self.streams);
+        builder.max_concurrent_streams(if Instant::now() < self.opens { 0 } else { self.streams });
         let (stream, mut rest) = twice(stream);
         let Ok(mut streams) = builder.handshake::<_, Bytes>(stream).await else { return };
         // Kept, so that they are not reset.
@@ -385,6 +398,19 @@ fn a_server_that_allows_few_requests_at_a_time_gets_no_more() {
 
     assert_eq!((results, server.answered()), (vec![Some(7); 20], 20));
     assert!(server.connections() >= 7);
+}
+
+#[test]
+fn a_server_that_allows_no_request_for_the_moment_gets_few_connections() {
+    let opens = Instant::now() + Duration::from_millis(700);
+    let server =
+        Http2Server::start_opening(opens, 3, 0, Reason::NO_ERROR, |_| Fate::AnswerWith(13));
+
+    let results = run(task(13), &server.function("POST", 100, 20.0), 13);
+
+    assert_eq!((results, server.answered()), (vec![Some(7); 13], 13));
+    // Over the first one it takes none, then the calls have as many as they need.
+    assert!((5..=7).contains(&server.connections()), "{}", server.connections());
 }
 
 #[test]

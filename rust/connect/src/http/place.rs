@@ -33,6 +33,13 @@ const SEEN_FOR: Duration = Duration::from_secs(5 * 60);
 /// How long calls wait for a connection that another one makes, which takes two or three round trips.
 const PATIENCE: Duration = Duration::from_millis(250);
 
+/// How long calls wait for another connection to a server that takes no request over the one that there
+/// is; twice as long for each further one.
+const NO_STREAM_PAUSE: Duration = Duration::from_secs(1);
+
+/// How often they look whether it takes one.
+const NO_STREAM_LOOK: Duration = Duration::from_millis(50);
+
 /// Most connections that are made at a time because those before stalled or failed.
 const WIDEST: usize = 64;
 
@@ -168,6 +175,15 @@ impl Place {
     }
 }
 
+/// Returns when to make another connection beside those, made at these times, over which a server takes
+/// no request for the moment; `None`: at once, since there are none.
+fn next_beside(closed: impl Iterator<Item = Instant>) -> Option<Instant> {
+    let (count, last) =
+        closed.fold((0, None), |(count, last), made| (count + 1, last.max(Some(made))));
+    let doublings: u32 = count.clamp(1, 6) - 1;
+    Some(last? + NO_STREAM_PAUSE * (1 << doublings))
+}
+
 /// Reads `timeout=5` out of a header.
 fn announced(value: &HeaderValue) -> Option<Duration> {
     let parts = value.to_str().ok()?.split(',');
@@ -205,6 +221,10 @@ impl State {
         }
         if let Some(stream) = self.take_stream(now) {
             return Next::Share(stream);
+        }
+        let closed = self.shared.iter().filter(|it| it.line.streams() == 0);
+        if let Some(until) = next_beside(closed.map(|it| it.line.made)).filter(|it| now < *it) {
+            return Next::Wait(until.min(now + NO_STREAM_LOOK));
         }
         if !may_share || self.speaks == Some(Protocol::Http1) {
             return Next::Make(None);

@@ -78,6 +78,20 @@ fn as_many_connections_are_made_at_a_time_as_the_waiting_calls_need() {
 }
 
 #[test]
+fn a_server_that_takes_no_request_for_the_moment_gets_few_connections() {
+    let start = Instant::now();
+    let mut made: Vec<Instant> = Vec::new();
+    for millisecond in 0..63_000 {
+        let now = start + Duration::from_millis(millisecond);
+        if next_beside(made.iter().copied()).is_none_or(|it| it <= now) {
+            made.push(now);
+        }
+    }
+    let seconds: Vec<u64> = made.iter().map(|it| (*it - start).as_secs()).collect();
+    assert_eq!(seconds, [0, 1, 3, 7, 15, 31]);
+}
+
+#[test]
 fn after_connections_that_stall_or_fail_more_are_made_at_a_time() {
     let mut now = Instant::now();
     let mut state = state(None, 100);

@@ -74,6 +74,21 @@ def test_prepared_statements_do_not_get_through_this_pooler(pooler: PgBouncer) -
     assert error["attempts"] == 1
 
 
+@pytest.mark.parametrize("batch", [1, "auto"])
+def test_a_pooler_that_takes_no_transactions_is_told_at_once(
+    server: PostgresServer, batch: Any
+) -> None:
+    with PgBouncer(server, pool_mode="statement") as pooler:
+        function = postgres.lookup(
+            pooler.dsn, STATEMENT, ["k"], schema="name string", batch=batch, prepare=False
+        )
+        options = {"retry": sa.retry.fixed_delay(3, "1ms"), "timeout": "25s"}
+        found = rows_of(function, {"k": list(range(20))}, on_error="capture", **options)
+
+    assert [error["attempts"] for error in found["error"]] == [1] * 20
+    assert all("pool_mode=transaction" in error["message"] for error in found["error"])
+
+
 def test_statements_prepared_on_another_connection_name_the_remedy(server: PostgresServer) -> None:
     with PgBouncer(server, ignore_startup_parameters="options") as pooler:
         function = postgres.lookup(pooler.dsn, STATEMENT, ["k"], schema="name string")

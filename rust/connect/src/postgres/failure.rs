@@ -20,6 +20,9 @@ pub(crate) const STATEMENT: &str = "the statement";
 /// What was being done when there was no connection yet.
 pub(crate) const CONNECTING: &str = "connecting";
 
+/// What helps behind a pooler that gives each statement any of its connections.
+const POOL_MODE: &str = "; set `pool_mode=transaction` for this database in the pooler";
+
 /// What helps behind a pooler.
 const POOLER: &str = "; behind a pooler such as PgBouncer give `prepare=False`";
 
@@ -161,7 +164,11 @@ impl Fault {
             summary.push_str(": ");
             summary.push_str(said);
         }
-        let pooler = is_of_pooler(code, said).then_some(POOLER);
+        let pooler = if is_of_pool_mode(code, said) {
+            Some(POOL_MODE)
+        } else {
+            is_of_pooler(code, said).then_some(POOLER)
+        };
         for advice in [pooler, advice(code)].into_iter().flatten() {
             message.push_str(advice);
             summary.push_str(advice);
@@ -280,6 +287,11 @@ fn is_of_pooler(code: &str, said: &str) -> bool {
     }
 }
 
+/// Tells whether a pooler is in the way, which takes no transactions.
+fn is_of_pool_mode(code: &str, said: &str) -> bool {
+    code == "08P01" && said.ends_with("not allowed in statement pooling mode")
+}
+
 /// Sorts by the SQLSTATE; its first two characters are the class.
 fn classify(code: &str, said: &str, routine: Option<&str>) -> Class {
     match code {
@@ -290,7 +302,9 @@ fn classify(code: &str, said: &str, routine: Option<&str>) -> Class {
         "25006" => Class::ReadOnly,
         // Statement timeout and lock timeout.
         "57014" | "55P03" => Class::Slow,
-        "08P01" if is_of_pooler(code, said) => Class::Statement,
+        // A verdict on what was sent. PgBouncer says the rest with that code, too, such as that its server
+        // is gone.
+        "08P01" if is_of_pooler(code, said) || is_of_pool_mode(code, said) => Class::Statement,
         // It starts, stops, or recovers.
         "57P03" => Class::Overloaded,
         _ => match &code[..code.len().min(2)] {
@@ -331,6 +345,9 @@ mod tests {
         assert!(of("25006") == Class::ReadOnly);
         assert!(classify("0A000", "", Some("RevalidateCachedQuery")) == Class::Stale);
         let said = "unsupported startup parameter: options";
+        assert!(classify("08P01", said, None) == Class::Statement);
+        assert!(classify("08P01", "server conn crashed?", None) == Class::Transient);
+        let said = "transaction blocks not allowed in statement pooling mode";
         assert!(classify("08P01", said, None) == Class::Statement);
     }
 

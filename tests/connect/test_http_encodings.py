@@ -6,6 +6,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import zlib
 
 import pytest
 import zstandard
@@ -34,6 +35,11 @@ def zstd(data: bytes, level: int = 3, **options: bool) -> bytes:
     return zstandard.ZstdCompressor(level=level, **options).compress(data)
 
 
+def raw(data: bytes) -> bytes:
+    packing = zlib.compressobj(wbits=-15)
+    return packing.compress(data) + packing.flush()
+
+
 def found(encoding: str, body: bytes, most: str = "16 MB", **headers: str):
     headers = {"Content-Encoding": encoding, **headers}
     with serve(lambda *_: (200, headers, body)) as server:
@@ -48,6 +54,11 @@ def found(encoding: str, body: bytes, most: str = "16 MB", **headers: str):
     [
         ("gzip", gzip.compress(DOCUMENT)),
         ("x-gzip", gzip.compress(DOCUMENT[:7]) + gzip.compress(DOCUMENT[7:])),
+        ("deflate", zlib.compress(DOCUMENT)),
+        ("Deflate", raw(DOCUMENT)),
+        ("gzip, gzip", gzip.compress(gzip.compress(DOCUMENT))),
+        ("identity,deflate, x-gzip ,br", brotli(gzip.compress(zlib.compress(DOCUMENT)))),
+        ("utf-8", DOCUMENT),
         *(("br", brotli(DOCUMENT, quality)) for quality in (0, 5, 11)),
         *(("ZSTD", zstd(DOCUMENT, level)) for level in (-5, 3, 19)),
         ("zstd", zstd(DOCUMENT, write_checksum=True, write_content_size=False)),
@@ -61,9 +72,12 @@ def test_a_packed_response_is_read_as_what_it_was(encoding, body):
     assert {it.headers["accept-encoding"] for it in server.requests} == {"gzip, br, zstd"}
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, brotli, zstd])
+ENCODINGS = {gzip.compress: "gzip", zlib.compress: "deflate", brotli: "br", zstd: "zstd"}
+
+
+@pytest.mark.parametrize("pack", ENCODINGS)
 def test_a_bomb_fails_its_row_at_the_bound(pack):
-    encoding = {gzip.compress: "gzip", brotli: "br", zstd: "zstd"}[pack]
+    encoding = ENCODINGS[pack]
     body = pack(b" " * (64 << 20))
     assert len(body) < 70_000
 
@@ -74,15 +88,33 @@ def test_a_bomb_fails_its_row_at_the_bound(pack):
         assert "the response has more than 3145728 bytes" in row["error"]["message"]
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, brotli, zstd])
+@pytest.mark.parametrize("pack", ENCODINGS)
 def test_a_body_that_is_not_what_it_says_fails_its_row(pack):
-    encoding = {gzip.compress: "gzip", brotli: "br", zstd: "zstd"}[pack]
+    encoding = ENCODINGS[pack]
     packed = pack(DOCUMENT)
     for body in (packed[: len(packed) // 2], DOCUMENT):
         made, _ = found(encoding, body)
 
         assert len(made) == 3
-        assert all("cannot be unpacked as" in row["error"]["message"] for row in made)
+        for row in made:
+            assert "cannot be unpacked as" in row["error"]["message"]
+            assert "port" not in row["error"]["message"]
+
+
+@pytest.mark.parametrize("returns", [None, "text", "bytes"])
+def test_a_body_in_a_coding_that_nobody_knows_fails_its_row_by_that_name(returns):
+    headers = {"Content-Encoding": "gzip, x-own"}
+    with serve(lambda *_: (200, headers, gzip.compress(DOCUMENT))) as server:
+        client = sa.http.Client(proxy=False)
+        kind = {"returns": returns} if returns else {"schema": "v string"}
+        function = sa.http.get(f"{server.url}/{{x}}", client=client, **kind)
+        made = rows(function, [1, 2, 3], on_error="capture", retry=2)
+
+    assert [row["x"] for row in made] == [1, 2, 3]
+    for row in made:
+        assert "`Content-Encoding: x-own`" in row["error"]["message"]
+        assert "compressed=False" in row["error"]["message"]
+        assert row["error"]["attempts"] == 1
 
 
 def test_nothing_is_asked_for_where_compression_is_off():

@@ -210,6 +210,24 @@ pub(super) fn transport_failure(host: &str, request: &Outgoing, broken: Broken) 
     }
 }
 
+/// Makes the failure of a call whose response is packed as nobody can unpack it here.
+pub(super) fn in_coding(host: &str, coding: &str) -> Failure {
+    refused(
+        host,
+        &format!(
+            "the response is packed (`Content-Encoding: {coding}`); gzip, deflate, br and zstd are \
+             unpacked here, and client=sa.http.Client(compressed=False) hands bodies on as they come"
+        ),
+    )
+}
+
+/// Makes the failure of a call whose response is not packed as it says.
+pub(super) fn badly_packed(host: &str, error: &std::io::Error) -> Failure {
+    let text = format!("{host}: {error}");
+    let sign = CallSign::Unreachable;
+    Failure { sign, ..Failure::passing(Cause::Unknown, plain_failure(text)) }
+}
+
 /// Makes the failure of a call whose response did not come to its end; the request may have arrived.
 pub(super) fn broke_off(host: &str, is_https: bool, error: &(dyn StdError + 'static)) -> Failure {
     let hint = if is_https { "" } else { "; if the port is one of TLS, write `https://`" };

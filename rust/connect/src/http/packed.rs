@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Bodies that were packed by the server, unpacked as they come and within bounds.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 use brotli_decompressor::DecompressorWriter;
 use flate2::write::MultiGzDecoder;
+use flate2::{Decompress, FlushDecompress, Status};
 use http::header::{
     ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderValue, RANGE,
 };
@@ -14,17 +16,34 @@ use super::zstd::{Bounded, Frames};
 /// What is taken, as `Accept-Encoding` says it.
 pub(super) const TAKEN: HeaderValue = HeaderValue::from_static("gzip, br, zstd");
 
-/// Bytes that brotli unpacks at a time.
-const BROTLI_BYTES: usize = 8 << 10;
+/// Bytes that are unpacked at a time.
+const PIECE_BYTES: usize = 8 << 10;
 
 /// Whether a request asks for a packed body that nobody but us has asked for.
 pub(super) fn may_ask(headers: &HeaderMap) -> bool {
     !headers.contains_key(ACCEPT_ENCODING) && !headers.contains_key(RANGE)
 }
 
-/// Unpacks one body.
-pub(super) enum Unpacker {
+/// Most codings of one body, which is packed again in each.
+const MOST_CODINGS: usize = 4;
+
+/// Bytes that a packed body may have beyond its share of those within.
+const MIDDLE_BYTES: usize = 1 << 10;
+
+/// What servers say of a body that is as it is; all but the first by mistake.
+const NOT_PACKED: [&[u8]; 4] = [b"identity", b"none", b"utf-8", b"aws-chunked"];
+
+/// Unpacks one body: a coding after the other, the one that was used last first.
+pub(super) struct Unpacker {
+    codings: Vec<Coding>,
+    /// The first one that is not known here; then the body cannot be read.
+    unknown: Option<String>,
+}
+
+/// Unpacks one coding.
+enum Coding {
     Gzip(Box<MultiGzDecoder<Bounded>>),
+    Deflate(Box<(Inflater, Bounded)>),
     Brotli(Box<DecompressorWriter<Bounded>>),
     Zstd(Box<(Frames, Bounded)>),
 }
@@ -33,6 +52,8 @@ pub(super) enum Unpacker {
 #[derive(Debug)]
 pub(super) enum Unpacked {
     TooLarge,
+    /// It is in a coding of this name.
+    Unknown(String),
     Broken(io::Error),
 }
 
@@ -40,37 +61,88 @@ impl Unpacker {
     /// Makes what unpacks the body of a response with these headers, which then are those of the
     /// unpacked one; `None` if it is not packed.
     pub(super) fn of(headers: &mut HeaderMap, most: usize) -> Option<Self> {
-        let coding = headers.get(CONTENT_ENCODING)?.as_bytes();
-        let is = |name: &[u8]| coding.eq_ignore_ascii_case(name);
-        let bounded = Bounded::new(most);
-        let unpacker = if is(b"gzip") || is(b"x-gzip") {
-            Self::Gzip(Box::new(MultiGzDecoder::new(bounded)))
-        } else if is(b"br") {
-            Self::Brotli(Box::new(DecompressorWriter::new(bounded, BROTLI_BYTES)))
-        } else if is(b"zstd") {
-            Self::Zstd(Box::new((Frames::new(), bounded)))
-        } else {
-            return None;
-        };
+        let mut this = Self { codings: Vec::new(), unknown: None };
+        for value in headers.get_all(CONTENT_ENCODING) {
+            for name in value.as_bytes().split(|byte| *byte == b',') {
+                this.add(name.trim_ascii(), most);
+            }
+        }
+        this.codings.reverse();
         headers.remove(CONTENT_ENCODING);
+        if this.codings.is_empty() && this.unknown.is_none() {
+            return None;
+        }
         headers.remove(CONTENT_LENGTH);
-        Some(unpacker)
+        Some(this)
+    }
+
+    fn add(&mut self, name: &[u8], most: usize) {
+        let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
+        if name.is_empty() || NOT_PACKED.iter().any(|it| is(it)) {
+            return;
+        }
+        // What is packed again may have grown a little by that.
+        let grown = most.saturating_add(most / 64).saturating_add(MIDDLE_BYTES);
+        let bounded = Bounded::new(if self.codings.is_empty() { most } else { grown });
+        let coding = if is(b"gzip") || is(b"x-gzip") {
+            Coding::Gzip(Box::new(MultiGzDecoder::new(bounded)))
+        } else if is(b"deflate") {
+            Coding::Deflate(Box::new((Inflater::default(), bounded)))
+        } else if is(b"br") {
+            Coding::Brotli(Box::new(DecompressorWriter::new(bounded, PIECE_BYTES)))
+        } else if is(b"zstd") {
+            Coding::Zstd(Box::new((Frames::new(), bounded)))
+        } else {
+            let name = name.iter().take(40).copied().filter(u8::is_ascii_graphic);
+            self.unknown.get_or_insert(name.map(char::from).collect());
+            return;
+        };
+        if self.codings.len() < MOST_CODINGS {
+            self.codings.push(coding);
+        } else {
+            self.unknown.get_or_insert(format!("more than {MOST_CODINGS} codings"));
+        }
     }
 
     /// Returns what the next piece of the body comes to, which may be nothing.
     pub(super) fn unpack(&mut self, piece: &[u8]) -> Result<Vec<u8>, Unpacked> {
+        if let Some(unknown) = &self.unknown {
+            return Err(Unpacked::Unknown(unknown.clone()));
+        }
+        let mut bytes = Cow::Borrowed(piece);
+        for coding in &mut self.codings {
+            bytes = Cow::Owned(coding.unpack(&bytes)?);
+        }
+        Ok(bytes.into_owned())
+    }
+
+    /// Returns the rest, once there are no more pieces.
+    pub(super) fn finish(&mut self) -> Result<Vec<u8>, Unpacked> {
+        let mut rest = Vec::new();
+        for coding in &mut self.codings {
+            let mut bytes = if rest.is_empty() { rest } else { coding.unpack(&rest)? };
+            bytes.extend(coding.finish()?);
+            rest = bytes;
+        }
+        Ok(rest)
+    }
+}
+
+impl Coding {
+    fn unpack(&mut self, piece: &[u8]) -> Result<Vec<u8>, Unpacked> {
         let written = match self {
             Self::Gzip(decoder) => decoder.write_all(piece).and_then(|()| decoder.flush()),
+            Self::Deflate(parts) => parts.0.unpack(piece, &mut parts.1),
             Self::Brotli(decoder) => decoder.write_all(piece),
             Self::Zstd(parts) => parts.0.unpack(piece, &mut parts.1),
         };
         self.taken(written)
     }
 
-    /// Returns the rest, once there are no more pieces.
-    pub(super) fn finish(&mut self) -> Result<Vec<u8>, Unpacked> {
+    fn finish(&mut self) -> Result<Vec<u8>, Unpacked> {
         let finished = match self {
             Self::Gzip(decoder) => decoder.try_finish(),
+            Self::Deflate(parts) => parts.0.finish(),
             Self::Brotli(decoder) => decoder.close(),
             Self::Zstd(parts) => parts.0.finish(),
         };
@@ -80,6 +152,7 @@ impl Unpacker {
     fn taken(&mut self, done: io::Result<()>) -> Result<Vec<u8>, Unpacked> {
         let (bounded, name) = match self {
             Self::Gzip(decoder) => (decoder.get_mut(), "gzip"),
+            Self::Deflate(parts) => (&mut parts.1, "deflate"),
             Self::Brotli(decoder) => (decoder.get_mut(), "brotli"),
             Self::Zstd(parts) => (&mut parts.1, "zstd"),
         };
@@ -91,6 +164,43 @@ impl Unpacker {
                 Err(Unpacked::Broken(io::Error::new(error.kind(), text)))
             }
         }
+    }
+}
+
+/// Unpacks `deflate`, which is the format of zlib, and for some servers what is within that.
+#[derive(Default)]
+struct Inflater {
+    stream: Option<Decompress>,
+    is_over: bool,
+}
+
+impl Inflater {
+    fn unpack(&mut self, piece: &[u8], out: &mut Bounded) -> io::Result<()> {
+        let Some(first) = piece.first() else { return Ok(()) };
+        // As the first byte within, that of zlib would be a block with bits that are never set.
+        let is_zlib = first & 0xf == 8;
+        let stream = self.stream.get_or_insert_with(|| Decompress::new(is_zlib));
+        let (mut left, mut buffer) = (piece, vec![0; PIECE_BYTES]);
+        while !self.is_over {
+            let (read, written) = (stream.total_in(), stream.total_out());
+            let status = stream.decompress(left, &mut buffer, FlushDecompress::None);
+            self.is_over = status.map_err(io::Error::other)? == Status::StreamEnd;
+            let read = usize::try_from(stream.total_in() - read).unwrap_or(left.len());
+            let written = usize::try_from(stream.total_out() - written).unwrap_or_default();
+            left = &left[read..];
+            out.write_all(&buffer[..written])?;
+            if written < buffer.len() && left.is_empty() || read == 0 && written == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&self) -> io::Result<()> {
+        if self.is_over {
+            return Ok(());
+        }
+        Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ends too early"))
     }
 }
 

@@ -222,6 +222,10 @@ pub(super) enum Broken {
 pub(super) enum Cut {
     Silent,
     TooLarge,
+    /// It is packed in a coding of this name, which nobody knows here.
+    Coding(String),
+    /// It is not packed as it should be.
+    Packed(std::io::Error),
     Lost(Box<dyn std::error::Error + Send + Sync>),
 }
 
@@ -290,6 +294,7 @@ impl Reply {
 fn cut(unpacked: Unpacked) -> Cut {
     match unpacked {
         Unpacked::TooLarge => Cut::TooLarge,
-        Unpacked::Broken(error) => Cut::Lost(error.into()),
+        Unpacked::Unknown(coding) => Cut::Coding(coding),
+        Unpacked::Broken(error) => Cut::Packed(error),
     }
 }

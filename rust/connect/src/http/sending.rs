@@ -7,7 +7,7 @@ use bytes::Bytes;
 use sparkawait_task::cause::Cause;
 
 use super::clients::Clients;
-use super::failure::{broke_off, silent, too_large};
+use super::failure::{badly_packed, broke_off, in_coding, silent, too_large};
 use super::http2;
 use super::reply::{Broken, Cut, Outgoing, Reply};
 use super::watch::Watch;
@@ -69,6 +69,8 @@ pub(super) async fn next(
     reply.chunk(watch).await.map_err(|cut| match cut {
         Cut::TooLarge => too_large(host, limit),
         Cut::Silent => silent(host),
+        Cut::Coding(coding) => in_coding(host, &coding),
+        Cut::Packed(error) => badly_packed(host, &error),
         Cut::Lost(error) => broke_off(host, reply.is_https(), error.as_ref()),
     })
 }

@@ -3,7 +3,7 @@
 //! Node 20 (brotli, quality 11) and of python-zstandard 0.25 (level 3).
 
 use flate2::Compression;
-use flate2::write::GzEncoder;
+use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -18,6 +18,10 @@ const ZSTD: [&[u8]; 3] = [
     b"\x53\x2a\x4d\x18\x05\x00\x00\x00hello",
     b"\x28\xb5\x2f\xfd\x00\x00\x09\x00\x00\x21",
 ];
+/// "abc" in zlib, in gzip, in brotli.
+const BROTLI_OF_GZIP_OF_ZLIB: &[u8] =
+    b"\x0b\x0f\x80\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03\xab\x98\xe3\xed\xe3\xc5\xc6\xc0\xe4\
+      \xcb\xa8\x0e\x00\x5d\xbb\x7c\x8e\x0b\x00\x00\x00\x03";
 /// A mebibyte of zeros.
 const BROTLI_ZEROS: &[u8] = b"\x5b\xff\xff\x8f\x7f\x02\x20\x1e\x0b\x04\x72\xef\x1f\x00";
 /// The same without its length.
@@ -35,6 +39,18 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
+fn zlib(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn raw(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = DeflateEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
 fn text() -> Vec<u8> {
     b"abc".repeat(1234)
 }
@@ -44,6 +60,10 @@ fn bodies() -> Vec<(&'static str, Vec<u8>, Vec<u8>)> {
     let behind = [text(), b"!".to_vec()].concat();
     vec![
         ("gzip", [gzip(&text()), gzip(b"!")].concat(), behind.clone()),
+        ("deflate", zlib(&text()), text()),
+        ("Deflate", raw(&text()), text()),
+        ("gzip, gzip", gzip(&gzip(&text())), text()),
+        ("identity, deflate ,x-gzip, br,", BROTLI_OF_GZIP_OF_ZLIB.to_vec(), b"abc".to_vec()),
         ("br", BROTLI.to_vec(), text()),
         ("zstd", ZSTD.concat(), behind),
     ]
@@ -96,7 +116,7 @@ fn a_bomb_is_found_before_it_goes_off() {
     let bomb = [&ZSTD_ZEROS[..6], &blocks].concat();
     let mut unpacker = unpacker("zstd", 200_003);
     assert!(matches!(unpacker.unpack(&bomb), Err(Unpacked::TooLarge)));
-    let Unpacker::Zstd(parts) = unpacker else { unreachable!("it is zstd") };
+    let [Coding::Zstd(parts)] = unpacker.codings.as_slice() else { unreachable!("it is zstd") };
     // A window of a mebibyte is kept until blocks come behind it.
     assert!(parts.1.bytes.len() <= 200_003);
 
@@ -131,16 +151,38 @@ fn a_checksum_that_does_not_fit_is_found() {
 }
 
 #[test]
-fn a_body_in_another_coding_is_left_as_it_is() {
-    let mut headers = HeaderMap::from_iter([(CONTENT_ENCODING, HeaderValue::from_static("aes"))]);
-    assert!(Unpacker::of(&mut headers, 1).is_none());
-    assert_eq!(headers.len(), 1);
+fn a_body_in_another_coding_is_refused_by_its_name() {
+    for (codings, named) in [
+        ("compress", "compress"),
+        ("gzip, aes\"é", "aes\""),
+        ("gzip,gzip,gzip,gzip,gzip", "more than 4 codings"),
+    ] {
+        let coding = HeaderValue::from_bytes(codings.as_bytes()).unwrap();
+        let mut headers = HeaderMap::from_iter([(CONTENT_ENCODING, coding)]);
+        let mut unpacker = Unpacker::of(&mut headers, 1).unwrap();
+        let Err(Unpacked::Unknown(name)) = unpacker.unpack(b"x") else { panic!("{codings}") };
+        assert_eq!(name, named);
+    }
+}
+
+#[test]
+fn codings_of_several_headers_are_one_list() {
+    let values = ["identity", "gzip", "gzip"].map(HeaderValue::from_static);
+    let mut headers = HeaderMap::from_iter(values.map(|value| (CONTENT_ENCODING, value)));
+    let mut unpacker = Unpacker::of(&mut headers, 10).unwrap();
+    let mut all = unpacker.unpack(&gzip(&gzip(b"abc"))).unwrap();
+    all.extend(unpacker.finish().unwrap());
+    assert_eq!(all, b"abc");
+
+    let as_it_is = HeaderValue::from_static("identity, UTF-8, none, aws-chunked");
+    let mut headers = HeaderMap::from_iter([(CONTENT_ENCODING, as_it_is)]);
+    assert!(Unpacker::of(&mut headers, 1).is_none() && headers.is_empty());
 }
 
 proptest! {
     #[test]
     fn whatever_a_server_sends_is_unpacked_within_the_bound_or_refused(
-        which in 0..3_usize,
+        which in 0..bodies().len(),
         (noise, is_noise) in (vec(any::<u8>(), 0..97), any::<bool>()),
         changes in vec((any::<Index>(), any::<u8>()), 0..5),
         (size, most) in (1..41_usize, 0..5000_usize),

@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
 
 use sparkawait_task::error::StartError;
 use sparkawait_task::shared::{Lender, Lent};
@@ -18,7 +17,7 @@ use super::client::ClientSettings;
 use super::connect::{Connector, Made, NoConnection};
 use super::http1::Line;
 use super::http2::Stream;
-use super::place::{Next, Origin, Place};
+use super::place::{Next, Origin, Place, SWEEP};
 use super::protocol::Protocol;
 use super::proxies::Proxies;
 
@@ -30,9 +29,6 @@ const REMEMBERED_PLACES: usize = 1024;
 
 /// Most open connections before idle ones are closed for new ones.
 const MOST_OPEN: usize = 1024;
-
-/// How often idle connections are looked at.
-const SWEEP: Duration = Duration::from_secs(1);
 
 /// Servers, and the connections to them.
 pub(super) struct Clients {
@@ -309,7 +305,7 @@ impl Clients {
     fn sweep(&self) -> bool {
         let now = Instant::now();
         let places = self.all_places();
-        let kept = places.iter().map(|it| it.state().sweep(now, SWEEP));
+        let kept = places.iter().map(|it| it.state().sweep(now));
         kept.fold(false, |any, kept| any | kept)
     }
 }

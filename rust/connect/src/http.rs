@@ -14,6 +14,7 @@
 mod address;
 mod answers;
 mod auth;
+mod aws_error;
 mod batch;
 mod batch_config;
 mod body;

@@ -21,6 +21,10 @@ use sparkawait_task::error::StartError;
 
 use sparkawait_task::native::column_index;
 
+/// In front of the name of a column of an address that may be several segments of its path, whose slashes
+/// stay (RFC 6570, 3.2.3).
+const SEGMENTS: char = '+';
+
 /// A piece of a template; `C` says how a column is named.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Piece<C> {
@@ -62,6 +66,8 @@ pub enum Escape {
     None,
     /// Percent-encoded, for any part of a URL.
     Percent,
+    /// Percent-encoded except for slashes, for segments of the path of a URL.
+    Path,
 }
 
 impl Template {
@@ -107,9 +113,12 @@ impl Template {
         Ok(Self { pieces, option: option.to_owned() })
     }
 
-    /// The columns in it, in the order of the text, repeated where they are repeated.
+    /// The columns in it, in the order of the text, repeated where they are repeated. In an address, `{+key}`
+    /// is the column `key`.
     pub fn columns(&self) -> impl Iterator<Item = &str> {
-        self.pieces.iter().filter_map(|piece| match piece {
+        let is_url = self.option == "url";
+        self.pieces.iter().filter_map(move |piece| match piece {
+            Piece::Column(name) if is_url => Some(name.strip_prefix(SEGMENTS).unwrap_or(name)),
             Piece::Column(name) => Some(name.as_str()),
             Piece::Text(_) => None,
         })
@@ -169,6 +178,21 @@ impl Template {
         let (first, rest) = self.pieces.split_at(self.pieces.len().min(1));
         let part = |pieces: &[Piece<String>]| Self { pieces: pieces.to_vec(), ..self.part() };
         (part(first), part(rest))
+    }
+
+    /// Returns this template without the mark of columns that may be several segments of a path, if one has
+    /// it.
+    pub(crate) fn of_segments(&self) -> Option<Self> {
+        let mut is_marked = false;
+        let mut unmarked = |piece: &Piece<String>| match piece {
+            Piece::Column(name) if name.starts_with(SEGMENTS) => {
+                is_marked = true;
+                Piece::Column(name[SEGMENTS.len_utf8()..].to_owned())
+            }
+            piece => piece.clone(),
+        };
+        let pieces = self.pieces.iter().map(&mut unmarked).collect();
+        is_marked.then(|| Self { pieces, ..self.part() })
     }
 
     /// Returns this template with `other` behind it.
@@ -290,8 +314,10 @@ impl TemplateRows<'_> {
                         out.truncate(start);
                         return false;
                     }
-                    if escape == Escape::Percent {
-                        percent_encode_from(cell_start, out);
+                    match escape {
+                        Escape::None => {}
+                        Escape::Percent => percent_encode_from(cell_start, out),
+                        Escape::Path => percent_encode_path_from(cell_start, out),
                     }
                 }
             }
@@ -311,8 +337,20 @@ pub(crate) fn percent_encoded(text: impl Into<Vec<u8>>) -> String {
 
 /// Percent-encodes what follows `start` in `out`, except what RFC 3986 leaves as it is anywhere.
 pub(crate) fn percent_encode_from(start: usize, out: &mut Vec<u8>) {
+    encode_from(start, out, is_unreserved);
+}
+
+/// Percent-encodes what follows `start` in `out`, except that and slashes.
+pub(crate) fn percent_encode_path_from(start: usize, out: &mut Vec<u8>) {
+    encode_from(start, out, |byte| is_unreserved(byte) || byte == b'/');
+}
+
+fn is_unreserved(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~".contains(&byte)
+}
+
+fn encode_from(start: usize, out: &mut Vec<u8>, is_plain: impl Fn(u8) -> bool) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     let Some(first) = out[start..].iter().position(|byte| !is_plain(*byte)) else { return };
     let rest = out.split_off(start + first);
     out.reserve(rest.len() * 2);

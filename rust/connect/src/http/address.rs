@@ -7,8 +7,10 @@
 //! ```
 //!
 //! A value stays in its place: it is percent-encoded, and refused where an
-//! address could not hold it as it is. Only a column that the address begins
-//! with stands for scheme and host, or the whole of it, and is taken as it is.
+//! address could not hold it as it is. `{+key}` may be several segments of a
+//! path, whose slashes stay (RFC 6570, 3.2.3). Only a column that the address
+//! begins with stands for scheme and host, or the whole of it, and is taken as
+//! it is.
 
 use std::sync::{Arc, OnceLock};
 
@@ -79,8 +81,21 @@ enum Place {
     Authority,
     /// All that is between two slashes of a path, with a column in it.
     Segment,
+    /// The same with columns that may have slashes in them.
+    Segments,
     /// Anything else, for which percent-encoding is enough.
     Other,
+}
+
+impl Place {
+    /// How values are written there.
+    const fn escape(self) -> Escape {
+        match self {
+            Self::Base { .. } => Escape::None,
+            Self::Segments => Escape::Path,
+            Self::Authority | Self::Segment | Self::Other => Escape::Percent,
+        }
+    }
 }
 
 /// Divides the template of an address.
@@ -233,7 +248,10 @@ impl Address {
         }
         let is_host_of_row = allowed.is_none() && names_host(&parts);
         let server = fixed_server(&parts, allowed.as_ref()).filter(|_| !is_query_apart);
-        let bind = |(place, part): (Place, Template)| Ok((place, part.bind(schema)?));
+        let bind = |(place, part): (Place, Template)| match part.of_segments() {
+            Some(part) if place == Place::Segment => Ok((Place::Segments, part.bind(schema)?)),
+            _ => Ok((place, part.bind(schema)?)),
+        };
         let parts = parts.into_iter().map(bind).collect::<Result<_, StartError>>()?;
         Ok(Self { parts, query: parameters, is_query_apart, allowed, is_host_of_row, server })
     }
@@ -274,7 +292,7 @@ fn names_host(parts: &[(Place, Template)]) -> bool {
             let host = if has_port { &host[..host.len() - 2] } else { &host[..] };
             host.iter().any(|it| it.columns().next().is_some())
         }
-        Place::Segment | Place::Other => false,
+        Place::Segment | Place::Segments | Place::Other => false,
     })
 }
 
@@ -366,7 +384,7 @@ impl AddressRows<'_> {
         self.text.clear();
         for (place, part) in &self.parts[first..] {
             let start = self.text.len();
-            if !part.write(row, Escape::Percent, &mut self.text) {
+            if !part.write(row, place.escape(), &mut self.text) {
                 return Ok(None);
             }
             check(*place, &self.text[start..])?;
@@ -389,11 +407,7 @@ impl AddressRows<'_> {
         self.text.clear();
         for (place, part) in &self.parts {
             let start = self.text.len();
-            let escape = match place {
-                Place::Base { .. } => Escape::None,
-                _ => Escape::Percent,
-            };
-            if !part.write(row, escape, &mut self.text) {
+            if !part.write(row, place.escape(), &mut self.text) {
                 return Ok(None);
             }
             check(*place, &self.text[start..])?;
@@ -438,10 +452,10 @@ fn no_request() -> Failure {
 /// Refuses what would not stay in its place, or not as it is.
 fn check(place: Place, written: &[u8]) -> Result<(), Failure> {
     let what = match place {
-        Place::Segment if written.is_empty() => {
+        Place::Segment | Place::Segments if written.is_empty() => {
             "the row's value leaves a part of the path of `url` empty"
         }
-        Place::Segment if is_dots(written) => {
+        Place::Segment | Place::Segments if written.split(|it| *it == b'/').any(is_dots) => {
             "the row's value makes a part of the path of `url` `.` or `..`, which leads elsewhere"
         }
         // A reader of addresses would leave them out.

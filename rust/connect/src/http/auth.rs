@@ -157,8 +157,12 @@ impl Auth {
     pub(super) fn is_refusal(&self, status: StatusCode) -> bool {
         // AWS answers this for tokens that have ended.
         let is_forbidden = status == StatusCode::FORBIDDEN;
-        status == StatusCode::UNAUTHORIZED
-            || (is_forbidden && matches!(self.own, Some(Own::Signature(_))))
+        status == StatusCode::UNAUTHORIZED || (is_forbidden && self.is_of_aws())
+    }
+
+    /// Whether requests are signed for AWS, which says in the code of an error what others say in a status.
+    pub(super) fn is_of_aws(&self) -> bool {
+        matches!(self.own, Some(Own::Signature(_)))
     }
 
     /// Looks for something else to show than the version that was refused; returns whether there is.

@@ -12,8 +12,9 @@ use sparkawait_core::policy::LimitLeft;
 use sparkawait_task::error::{StartError, TaskError};
 
 use super::auth::Auth;
+use super::aws_error::AwsError;
 use super::clients::Clients;
-use super::failure::{RetryStatuses, status_failure, too_large, transport_failure};
+use super::failure::{Refusal, RetryStatuses, status_failure, too_large, transport_failure};
 use super::redirects::RedirectRules;
 use super::reply::{Outgoing, Reply};
 use super::sending::{next, send};
@@ -111,9 +112,10 @@ pub(super) async fn call(
     request: Outgoing,
 ) -> EndedCall {
     let (outcome, status, left) = match exchange(&clients, &rules, &watch, request).await {
-        Ok((reply, may_pass)) => {
-            let (status, left) = (reply.status.as_u16(), rules.left(&reply.headers));
-            (receive(&rules, &watch, reply, may_pass).await, Some(status), left)
+        Ok(answer) => {
+            let Reply { status, headers, .. } = &answer.reply;
+            let (status, left) = (status.as_u16(), rules.left(headers));
+            (receive(&rules, &watch, answer).await, Some(status), left)
         }
         Err(failed) => (Err(failed), None, Vec::new()),
     };
@@ -121,14 +123,24 @@ pub(super) async fn call(
     EndedCall { attempt, outcome, status, left }
 }
 
-/// Sends a request, and those that it is redirected to; returns the last response, and whether it
-/// refuses who calls and may not do so before long.
+/// The last response to a request.
+struct Answer {
+    reply: Reply,
+    /// The start of its body, if that was looked at.
+    start: Option<Vec<u8>>,
+    /// What its code says, if it comes from AWS.
+    error: Option<AwsError>,
+    /// Whether it refuses who calls, and may not do so before long.
+    may_pass: bool,
+}
+
+/// Sends a request, and those that it is redirected to.
 async fn exchange(
     clients: &Arc<Clients>,
     rules: &CallRules,
     watch: &Watch,
     mut request: Outgoing,
-) -> Result<(Reply, bool), Failure> {
+) -> Result<Answer, Failure> {
     let mut followed = 0;
     // Another server is not shown who calls, and nor is the first one by way of another.
     let mut auth = rules.auth.as_ref();
@@ -141,19 +153,35 @@ async fn exchange(
         let is_repeatable = rules.retry_statuses.key.is_some() || is_harmless(&request.method);
         let most = rules.max_response_bytes;
         let reply = send(clients, watch, most, is_repeatable, &request).await;
-        let reply = reply.map_err(|broken| transport_failure(&rules.host, &request, broken))?;
-        let mut may_pass = false;
-        if let Some(auth) = auth.filter(|auth| !has_renewed && auth.is_refusal(reply.status)) {
-            has_renewed = true;
-            if Box::pin(auth.renew(shown)).await {
-                let _ = read_start(watch, reply).await;
-                continue;
+        let mut reply = reply.map_err(|broken| transport_failure(&rules.host, &request, broken))?;
+        let (mut start, mut error, mut may_pass) = (None, None, false);
+        if let Some(auth) = auth {
+            let may_be_coded = matches!(reply.status.as_u16(), 400 | 403);
+            if auth.is_of_aws() && may_be_coded && !rules.takes(reply.status) {
+                let body = read_start(watch, &mut reply).await;
+                error = AwsError::read(&reply.headers, &body);
+                // S3 answers a HEAD with a bare 400.
+                let is_bare =
+                    request.method == Method::HEAD && reply.status == StatusCode::BAD_REQUEST;
+                error = error.or_else(|| is_bare.then_some(AwsError::Expired));
+                start = Some(body);
             }
-            may_pass = reply.status == StatusCode::UNAUTHORIZED && auth.may_change();
+            let is_expired = error == Some(AwsError::Expired);
+            if !has_renewed && (is_expired || auth.is_refusal(reply.status)) {
+                has_renewed = true;
+                if Box::pin(auth.renew(shown)).await {
+                    if start.is_none() {
+                        let _ = read_start(watch, &mut reply).await;
+                    }
+                    continue;
+                }
+                let may_have_ended = is_expired || reply.status == StatusCode::UNAUTHORIZED;
+                may_pass = may_have_ended && auth.may_change();
+            }
         }
         let next = rules.redirects.next(clients, &rules.host, &request, &reply, followed)?;
-        let Some(next) = next else { return Ok((reply, may_pass)) };
-        let _ = read_start(watch, reply).await;
+        let Some(next) = next else { return Ok(Answer { reply, start, error, may_pass }) };
+        let _ = read_start(watch, &mut reply).await;
         auth = auth.filter(|_| Arc::ptr_eq(&request.place, &next.place));
         request = next;
         followed += 1;
@@ -165,22 +193,22 @@ fn is_harmless(method: &Method) -> bool {
     method.is_idempotent()
 }
 
-async fn receive(
-    rules: &CallRules,
-    watch: &Watch,
-    reply: Reply,
-    may_pass: bool,
-) -> Result<Outcome, Failure> {
+async fn receive(rules: &CallRules, watch: &Watch, answer: Answer) -> Result<Outcome, Failure> {
+    let Answer { mut reply, start, error, may_pass } = answer;
     let status = reply.status;
     let code = status.as_u16();
     if rules.missing.contains(&code) {
-        let _ = read_start(watch, reply).await;
+        let _ = read_start(watch, &mut reply).await;
         return Ok(Outcome::Missed);
     }
-    if !rules.success.iter().any(|(first, last)| (*first..=*last).contains(&code)) {
-        let headers = reply.headers.clone();
-        let body = read_start(watch, reply).await;
-        let failed = status_failure(&rules.host, status, &headers, &body, &rules.retry_statuses);
+    if !rules.takes(status) {
+        let body = match start {
+            Some(start) => start,
+            None => read_start(watch, &mut reply).await,
+        };
+        let is_throttled = error == Some(AwsError::Throttled);
+        let refusal = Refusal { status, headers: &reply.headers, body: &body, is_throttled };
+        let failed = status_failure(&rules.host, &refusal, &rules.retry_statuses);
         let is_again = may_pass && rules.retry_statuses.said.is_none();
         let failed = if is_again { failed.that_may_pass() } else { failed };
         return Err(Failure { pause: failed.pause.filter(|_| rules.pauses), ..failed });
@@ -188,8 +216,7 @@ async fn receive(
     if rules.reads_body && matches!(status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT) {
         return Ok(Outcome::Missed);
     }
-    let values = rules.response_headers.iter().map(|name| reply.headers.get(name).cloned());
-    let headers = values.collect();
+    let headers = rules.response_headers.iter().map(|it| header_of(&reply.headers, it)).collect();
     let mut share = rules.budget.share();
     let body = read(rules, watch, reply, &mut share).await?;
     let (body, share) =
@@ -197,7 +224,34 @@ async fn receive(
     Ok(Outcome::Found(Found { status: code, headers, body, _share: Arc::new(share) }))
 }
 
+/// Returns the value of a header as UTF-8. One that is not is Latin-1, and several are one with commas
+/// between them (RFC 9110, 5.3 and 5.5).
+fn header_of(headers: &HeaderMap, name: &HeaderName) -> Option<HeaderValue> {
+    let mut values = headers.get_all(name).iter();
+    let first = values.next()?;
+    let is_plain = |it: &HeaderValue| std::str::from_utf8(it.as_bytes()).is_ok();
+    if values.size_hint().1 == Some(0) && is_plain(first) {
+        return Some(first.clone());
+    }
+    let mut text = String::new();
+    for (index, value) in headers.get_all(name).iter().enumerate() {
+        text.push_str(if index > 0 { ", " } else { "" });
+        match std::str::from_utf8(value.as_bytes()) {
+            Ok(value) => text.push_str(value),
+            Err(_) => text.extend(value.as_bytes().iter().map(|it| char::from(*it))),
+        }
+    }
+    HeaderValue::try_from(text).ok()
+}
+
 impl CallRules {
+    /// Whether a status is a success, or says that there is nothing.
+    fn takes(&self, status: StatusCode) -> bool {
+        let code = status.as_u16();
+        let is_success = |(first, last): &(u16, u16)| (*first..=*last).contains(&code);
+        self.missing.contains(&code) || self.success.iter().any(is_success)
+    }
+
     /// Returns what the headers of a response say of limits, if anybody wants to know.
     fn left(&self, headers: &HeaderMap) -> Vec<LimitLeft> {
         let tells = || headers.keys().any(|it| tells_of_limit(it.as_str()));
@@ -209,7 +263,7 @@ impl CallRules {
 }
 
 /// Reads the start of a body, and the rest of it too if that is not long.
-async fn read_start(watch: &Watch, mut reply: Reply) -> Vec<u8> {
+async fn read_start(watch: &Watch, reply: &mut Reply) -> Vec<u8> {
     let is_long = reply.length.is_some_and(|length| length > READ_OF_FAILURE as u64);
     let most = if is_long { KEPT_OF_FAILURE } else { READ_OF_FAILURE };
     let (mut start, mut read) = (Vec::new(), 0);

@@ -4,7 +4,7 @@
 use std::error::Error as StdError;
 
 use http::StatusCode;
-use http::header::HeaderMap;
+use http::header::{HeaderMap, WWW_AUTHENTICATE};
 use sparkawait_core::operator::Retry;
 use sparkawait_core::policy::CallSign;
 use sparkawait_task::cause::Cause;
@@ -44,7 +44,7 @@ pub(super) struct RetryStatuses {
 const OVERLOADED: u16 = 529;
 
 /// What a proxy in front of a service says that did not reach it: it is down, its address leads nowhere,
-/// or TLS could not be agreed on. What else such a proxy says, as 520 and 524, may be about a request
+/// or TLS could not be agreed on. Its other answers, 520 and 524 among them, may be about a request
 /// that has arrived.
 const NOT_REACHED: [u16; 4] = [521, 523, 525, 526];
 
@@ -101,15 +101,26 @@ pub(super) fn refused(host: &str, what: &str) -> Failure {
     plain_failure(format!("{host}: {what}")).into()
 }
 
-/// Makes the failure of a call whose status is not a success; `body` is the start of its body.
+/// A response whose status is not a success.
+#[derive(Clone, Copy)]
+pub(super) struct Refusal<'a> {
+    pub(super) status: StatusCode,
+    pub(super) headers: &'a HeaderMap,
+    /// The start of its body.
+    pub(super) body: &'a [u8],
+    /// Whether it says by other means than its status that there are too many calls.
+    pub(super) is_throttled: bool,
+}
+
+/// Makes the failure of a call whose status is not a success.
 pub(super) fn status_failure(
     host: &str,
-    status: StatusCode,
-    headers: &HeaderMap,
-    body: &[u8],
+    &Refusal { status, headers, body, is_throttled }: &Refusal<'_>,
     statuses: &RetryStatuses,
 ) -> Failure {
-    let summary = format!("{host} answered {status}");
+    let unspoken = unspoken_scheme(status, headers);
+    let unspoken = unspoken.map(|it| format!("; it asks for {it}, which is not spoken here"));
+    let summary = format!("{host} answered {status}{}", unspoken.unwrap_or_default());
     let text = String::from_utf8_lossy(body);
     let quoted: String = text.trim().chars().take(QUOTED).collect();
     let (message, summary) = if quoted.is_empty() {
@@ -122,7 +133,7 @@ pub(super) fn status_failure(
     // Some refuse so who has used up a limit.
     let is_forbidden = status == StatusCode::FORBIDDEN && limits.delay().is_some();
     // Limits that are used up are why calls are refused, but not why they fail.
-    let is_refused = is_forbidden || status == StatusCode::TOO_MANY_REQUESTS;
+    let is_refused = is_forbidden || is_throttled || status == StatusCode::TOO_MANY_REQUESTS;
     let is_busy = is_refused || status == StatusCode::SERVICE_UNAVAILABLE || status == OVERLOADED;
     let delay = if is_refused { limits.delay() } else { limits.retry_after };
     let (cause, passes) = statuses.meaning(status, is_refused, delay.is_some());
@@ -141,7 +152,8 @@ pub(super) fn status_failure(
         _ => retry.sign(),
     };
     let asks_to_wait = matches!(retry, Retry::After(_));
-    let is_of_rows = matches!(status.as_u16(), 400 | 413 | 422 | 500) && !asks_to_wait;
+    let may_be_of_rows = matches!(status.as_u16(), 400 | 413 | 422 | 500);
+    let is_of_rows = may_be_of_rows && !asks_to_wait && !is_throttled;
     let about = if is_of_rows { About::Rows } else { About::Call };
     let call = service_failure(message, summary);
     let call = if !passes && status.is_client_error() {
@@ -153,6 +165,20 @@ pub(super) fn status_failure(
     // Of others it says when that one call is worth another attempt.
     let pause = delay.filter(|_| is_busy);
     Failure { call: Box::new(call), cause, retry, sign, pause, about }
+}
+
+/// Returns how a caller would have to show who it is, if the server takes none of the ways that are known
+/// here. Others that it offers are not quoted.
+fn unspoken_scheme(status: StatusCode, headers: &HeaderMap) -> Option<&'static str> {
+    const UNSPOKEN: [&str; 3] = ["Digest", "NTLM", "Negotiate"];
+    if status != StatusCode::UNAUTHORIZED {
+        return None;
+    }
+    let asked = headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|it| it.to_str().ok());
+    // A list of challenges with lists of parameters.
+    let words: Vec<&str> = asked.flat_map(|it| it.split([',', ' '])).collect();
+    let has = |name: &str| words.iter().any(|it| it.eq_ignore_ascii_case(name));
+    UNSPOKEN.into_iter().find(|it| has(it)).filter(|_| !has("Basic") && !has("Bearer"))
 }
 
 impl Broken {
@@ -311,12 +337,22 @@ mod tests {
         assert_eq!(host_label("{url}"), "the server");
     }
 
+    fn failed_with(
+        status: u16,
+        headers: &HeaderMap,
+        body: &[u8],
+        statuses: &RetryStatuses,
+    ) -> Failure {
+        let status = StatusCode::from_u16(status).unwrap();
+        let refusal = Refusal { status, headers, body, is_throttled: false };
+        status_failure("host", &refusal, statuses)
+    }
+
     #[test]
     fn a_status_says_what_it_says_of_the_server_whatever_its_row_needs() {
         let sign = |status: u16, key| {
-            let status = StatusCode::from_u16(status).unwrap();
             let statuses = RetryStatuses { said: None, key };
-            let failed = status_failure("host", status, &HeaderMap::new(), b"", &statuses);
+            let failed = failed_with(status, &HeaderMap::new(), b"", &statuses);
             (failed.retry, failed.sign)
         };
 
@@ -345,9 +381,8 @@ mod tests {
     #[test]
     fn a_refusal_is_told_from_what_may_pass_and_from_a_caller_who_may_not() {
         let failure = |status: u16, body: &[u8], said: Option<Vec<(u16, u16)>>| {
-            let code = StatusCode::from_u16(status).unwrap();
             let statuses = RetryStatuses { said, key: None };
-            let failure = status_failure("h", code, &HeaderMap::new(), body, &statuses).call;
+            let failure = failed_with(status, &HeaderMap::new(), body, &statuses).call;
             assert_eq!(failure.status, Some(status));
             failure
         };
@@ -363,8 +398,8 @@ mod tests {
         }
         assert_eq!(failure(401, b"", Some(vec![(401, 401)])).kind, ErrorKind::UserFunctionFailed);
         let quoting = failure(400, b"row 7 is bad", None);
-        assert_eq!(quoting.message, "h answered 400 Bad Request: row 7 is bad");
-        let shown = "h answered 400 Bad Request; on_error='capture' shows its text";
+        assert_eq!(quoting.message, "host answered 400 Bad Request: row 7 is bad");
+        let shown = "host answered 400 Bad Request; on_error='capture' shows its text";
         assert_eq!(quoting.summary, shown);
     }
 
@@ -373,12 +408,11 @@ mod tests {
         let statuses =
             RetryStatuses { said: Some(vec![(404, 404), (500, 501)]), key: Some(KeyOf::Row) };
         let retry = |status: u16, delay: Option<&'static str>| {
-            let status = StatusCode::from_u16(status).unwrap();
             let mut headers = HeaderMap::new();
             if let Some(delay) = delay {
                 headers.insert("retry-after", HeaderValue::from_static(delay));
             }
-            status_failure("host", status, &headers, b"", &statuses).retry
+            failed_with(status, &headers, b"", &statuses).retry
         };
 
         for said in [404, 500, 501] {
@@ -394,12 +428,12 @@ mod tests {
     fn a_server_that_says_when_to_come_again_has_done_nothing() {
         let after = |status| {
             let headers = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static("7"))]);
-            status_failure("host", status, &headers, b"", &RetryStatuses::default()).retry
+            failed_with(status, &headers, b"", &RetryStatuses::default()).retry
         };
 
         let seven = Retry::After(Duration::from_secs(7));
-        assert_eq!(after(StatusCode::INTERNAL_SERVER_ERROR), seven);
-        assert_eq!(after(StatusCode::GATEWAY_TIMEOUT), Retry::IfRepeatable);
+        assert_eq!(after(500), seven);
+        assert_eq!(after(504), Retry::IfRepeatable);
     }
 
     #[test]
@@ -408,14 +442,45 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.insert("x-ratelimit-remaining", HeaderValue::from_static(left));
             headers.insert("x-ratelimit-reset", HeaderValue::from_static("30"));
-            let forbidden = StatusCode::FORBIDDEN;
-            let failed =
-                status_failure("host", forbidden, &headers, b"", &RetryStatuses::default());
+            let failed = failed_with(403, &headers, b"", &RetryStatuses::default());
             (failed.retry, failed.sign, failed.pause)
         };
 
         let wait = Duration::from_secs(30);
         assert_eq!(failed("0"), (Retry::After(wait), CallSign::Overloaded, Some(wait)));
         assert_eq!(failed("1"), (Retry::No, CallSign::Neutral, None));
+    }
+
+    #[test]
+    fn a_code_may_say_that_there_are_too_many_calls() {
+        let (status, headers) = (StatusCode::BAD_REQUEST, &HeaderMap::new());
+        let told = |is_throttled, said| {
+            let refusal = Refusal { status, headers, body: b"", is_throttled };
+            let failed = status_failure("host", &refusal, &RetryStatuses { said, key: None });
+            (failed.retry, failed.sign, failed.about == About::Rows)
+        };
+
+        assert_eq!(told(true, None), (Retry::Yes, CallSign::Overloaded, false));
+        assert_eq!(told(false, None), (Retry::No, CallSign::Neutral, true));
+        assert_eq!(told(true, Some(vec![(503, 503)])).0, Retry::No);
+    }
+
+    #[test]
+    fn a_way_to_show_who_calls_that_is_not_spoken_is_named() {
+        let message = |status: u16, asked: &[&'static str]| {
+            let asked = asked.iter().map(|it| (WWW_AUTHENTICATE, HeaderValue::from_static(it)));
+            let headers = asked.collect();
+            failed_with(status, &headers, b"no", &RetryStatuses::default()).call.message
+        };
+        let digest = r#"Digest realm="a, b", qop="auth", nonce="7""#;
+        let expected =
+            "host answered 401 Unauthorized; it asks for Digest, which is not spoken here: no";
+        assert_eq!(message(401, &[digest]), expected);
+        assert!(message(401, &["Negotiate", "NTLM"]).contains("it asks for NTLM, which"));
+        for known in [&["Basic realm=\"x\"", digest][..], &["digest x=1, bearer"], &["Other"], &[]]
+        {
+            assert_eq!(message(401, known), "host answered 401 Unauthorized: no", "{known:?}");
+        }
+        assert_eq!(message(403, &[digest]), "host answered 403 Forbidden: no");
     }
 }

@@ -35,7 +35,7 @@ use url::Url;
 
 use super::address::path_of;
 use super::clients::Clients;
-use super::failure::{RetryStatuses, refused, status_failure, transport_failure};
+use super::failure::{Refusal, RetryStatuses, refused, status_failure, transport_failure};
 use super::reply::Outgoing;
 use super::sending::{next, send};
 use super::watch::{Clock, Watch};
@@ -285,7 +285,9 @@ impl Tokens {
         let (status, headers, body) = self.exchange(request).await?;
         if status != StatusCode::OK {
             let statuses = RetryStatuses::default();
-            return Err(status_failure(&self.host, status, &headers, &body, &statuses));
+            let (headers, body, is_throttled) = (&headers, &body[..], false);
+            let refusal = Refusal { status, headers, body, is_throttled };
+            return Err(status_failure(&self.host, &refusal, &statuses));
         }
         let wrong = || refused(&self.host, "its answer is not JSON with an `access_token`");
         serde_json::from_slice(&body).map_err(|_| wrong())

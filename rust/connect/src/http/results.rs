@@ -244,7 +244,6 @@ impl ResponseColumns {
                     }
                 }
             }
-            // A header that is not UTF-8 is null: it is not what the row was looked up for.
             columns.push(column.finish()?.array);
         }
         Ok(())

@@ -5,22 +5,25 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwapOption;
 use hmac::{Hmac, KeyInit, Mac};
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use sparkawait_task::error::StartError;
 use sparkawait_task::secret::Secret;
 use sparkawait_task::shared::Lent;
+use sparkawait_task::supervision::spawn_aside;
+use tokio::runtime::Handle;
 
 use super::failure::bad_request;
 use super::reply::Outgoing;
 use crate::failure::Failure;
-use crate::template::{percent_encode_from, percent_encoded};
+use crate::template::{percent_encode_from, percent_encode_path_from, percent_encoded};
 
 const DATE: HeaderName = HeaderName::from_static("x-amz-date");
 const TOKEN: HeaderName = HeaderName::from_static("x-amz-security-token");
@@ -42,13 +45,23 @@ struct Keys {
     access_key_id: String,
     secret_access_key: String,
     session_token: Option<String>,
+    /// When the token ends, as programs for `credential_process` say it.
+    expiration: Option<String>,
 }
+
+/// How long before keys end they are read again. The AWS SDKs do so at most a quarter of an hour before.
+const EARLY: SignedDuration = SignedDuration::from_mins(5);
+
+/// How often a source is asked that still has the keys which end.
+const ASKED_EVERY: u64 = 15;
 
 /// Signs requests.
 pub(super) struct Signer {
-    secret: Lent<Secret>,
+    secret: Arc<Lent<Secret>>,
     scope: Scope,
     ready: ArcSwapOption<Ready>,
+    /// The second of the last renewal that nobody was refused for.
+    asked: AtomicU64,
 }
 
 struct Scope {
@@ -62,6 +75,8 @@ struct Ready {
     day: String,
     keys: Keys,
     key: [u8; 32],
+    /// When to look for others.
+    due: Option<Timestamp>,
 }
 
 /// What of a request is signed.
@@ -94,13 +109,18 @@ impl Signer {
     /// Makes what signs with the keys that `secret` has.
     pub(super) fn new(config: &KeysConfig, secret: Lent<Secret>) -> Self {
         let scope = Scope { service: config.service.clone(), region: config.region.clone() };
-        Self { secret, scope, ready: ArcSwapOption::empty() }
+        let (ready, asked) = (ArcSwapOption::empty(), AtomicU64::new(0));
+        Self { secret: Arc::new(secret), scope, ready, asked }
     }
 
     /// Signs a request; returns the version of the keys.
     pub(super) fn sign(&self, request: &mut Outgoing) -> Result<u64, Failure> {
-        let time = Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
+        let now = Timestamp::now();
+        let time = now.strftime("%Y%m%dT%H%M%SZ").to_string();
         let ready = self.ready(&time[..8]).map_err(bad_request)?;
+        if self.ends_soon(&ready, now) {
+            self.renew_aside();
+        }
         let content = hex(&Sha256::digest(request.body.as_deref().unwrap_or_default()));
         let value = |text: &str| HeaderValue::from_str(text).map_err(|_| wrong_header());
         request.set(DATE, value(&time)?);
@@ -141,6 +161,23 @@ impl Signer {
         self.secret.instead_of(&self.secret.text()).await.is_some()
     }
 
+    /// Whether it is time to look for other keys; says so to one caller.
+    fn ends_soon(&self, ready: &Ready, now: Timestamp) -> bool {
+        let is_due = ready.due.is_some_and(|it| now >= it);
+        let second = u64::try_from(now.as_second()).unwrap_or_default();
+        let next = |asked| (second >= asked + ASKED_EVERY).then_some(second);
+        is_due && self.asked.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
+    }
+
+    /// Reads the keys again, while calls are signed with those that there are.
+    fn renew_aside(&self) {
+        let secret = Arc::clone(&self.secret);
+        spawn_aside(&Handle::current(), "aws keys", async move {
+            let known = secret.text();
+            secret.instead_of(&known).await;
+        });
+    }
+
     fn ready(&self, day: &str) -> Result<Arc<Ready>, &'static str> {
         let version = self.secret.version();
         let ready = self.ready.load();
@@ -149,7 +186,9 @@ impl Signer {
         }
         let keys = Keys::read(&self.secret.text())?;
         let key = self.scope.key(&keys.secret_access_key, day);
-        let ready = Arc::new(Ready { version, day: day.to_owned(), keys, key });
+        let ends: Option<Timestamp> = keys.expiration.as_ref().and_then(|it| it.parse().ok());
+        let due = ends.map(|it| it.saturating_sub(EARLY).unwrap_or(Timestamp::MIN));
+        let ready = Arc::new(Ready { version, day: day.to_owned(), keys, key, due });
         self.ready.store(Some(Arc::clone(&ready)));
         Ok(ready)
     }
@@ -217,7 +256,8 @@ fn canonical_value(value: &[u8]) -> String {
     text.split(' ').filter(|it| !it.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the path that is signed: S3 takes it as it is, all others encode it once more.
+/// Returns the path that is signed: S3 takes it as it is, with the slashes of keys, all others encode it
+/// once more.
 fn canonical_path(path: &str, is_s3: bool) -> String {
     let mut segments: Vec<Cow<'_, [u8]>> = Vec::new();
     let behind = path.strip_prefix('/').unwrap_or(path);
@@ -237,7 +277,11 @@ fn canonical_path(path: &str, is_s3: bool) -> String {
         out.push(b'/');
         let start = out.len();
         out.extend_from_slice(segment);
-        percent_encode_from(start, &mut out);
+        if is_s3 {
+            percent_encode_path_from(start, &mut out);
+        } else {
+            percent_encode_from(start, &mut out);
+        }
     }
     let is_open = !is_s3 && matches!(behind.rsplit('/').next(), Some("" | "." | ".."));
     if out.is_empty() || (is_open && out.last() != Some(&b'/')) {

@@ -47,6 +47,25 @@ fn a_value_stays_in_its_segment() {
 }
 
 #[test]
+fn a_value_may_be_several_segments_where_that_is_said() {
+    let url = "https://h/x/{+a}/y/{b}";
+    let found = address(url, "2024/01/p q?#%..json", "r/s").unwrap();
+    assert_eq!(found, "https://h/x/2024/01/p%20q%3F%23%25..json/y/r%2Fs");
+    for value in ["", ".", "..", "p/..", "../p", "p/./q", "p/../../q"] {
+        assert!(address(url, value, "z").unwrap_err().contains("a part of the path"), "{value}");
+    }
+    assert_eq!(address("https://h/{+a}-{b}", "/p//q/", "r").unwrap(), "https://h//p//q/-r");
+    assert_eq!(address("{a}/{+b}", "https://h/v1", "x/y").unwrap(), "https://h/v1/x/y");
+    assert!(address("{a}/{+b}", "https://h/v1", "x/../y").is_err());
+
+    let batch = record_batch!(("a", Utf8, ["x"])).unwrap();
+    for elsewhere in ["https://h/x?a={+a}", "https://{+a}.example.com/"] {
+        let refused = Address::new(elsewhere, &[], None, batch.schema_ref()).err().unwrap();
+        assert!(refused.message.contains("`+a`"), "{}", refused.message);
+    }
+}
+
+#[test]
 fn a_query_and_a_fragment_may_have_anything() {
     assert_eq!(address("https://h/x?a={a}&b={b}", "", "..").unwrap(), "https://h/x?a=&b=..");
     assert_eq!(address("https://h/x?p=/{a}/", "..", "").unwrap(), "https://h/x?p=/../");

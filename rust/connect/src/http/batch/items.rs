@@ -18,7 +18,7 @@ use super::item::Item;
 use crate::failure::{Failure, service_failure};
 use crate::http::call::{Found, Outcome};
 use crate::http::config::{HttpConfig, Returns};
-use crate::http::failure::{QUOTED, RetryStatuses, host_label, status_failure};
+use crate::http::failure::{QUOTED, Refusal, RetryStatuses, host_label, status_failure};
 use crate::http::request::retry_statuses;
 use crate::json::elements::elements;
 use crate::json::{Decoded, JsonRows};
@@ -242,7 +242,9 @@ impl ItemReader {
                 let host = format!("{} has for the row, and", self.host);
                 let body = error.unwrap_or_default().as_bytes();
                 let headers = HeaderMap::new();
-                let failed = status_failure(&host, status, &headers, body, &self.retry_statuses);
+                let (headers, is_throttled) = (&headers, false);
+                let refusal = Refusal { status, headers, body, is_throttled };
+                let failed = status_failure(&host, &refusal, &self.retry_statuses);
                 let said = Cause::Answered;
                 let failed = if worth_it {
                     Failure { cause: said, ..failed }.that_may_pass()

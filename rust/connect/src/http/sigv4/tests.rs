@@ -3,6 +3,8 @@
 //! which each request has a name, and the examples of the documentation of S3 ("Signature Calculations
 //! for the Authorization Header").
 
+use sparkawait_task::shared::Lender;
+
 use super::*;
 
 const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
@@ -22,8 +24,8 @@ fn signature(
     let day = time[..8].to_owned();
     let key = scope.key(secret, &day);
     let (access_key_id, secret_access_key) = ("AKIDEXAMPLE".to_owned(), secret.to_owned());
-    let keys = Keys { access_key_id, secret_access_key, session_token: None };
-    let ready = Ready { version: 0, day, keys, key };
+    let keys = Keys { access_key_id, secret_access_key, session_token: None, expiration: None };
+    let ready = Ready { version: 0, day, keys, key, due: None };
     let headers = [("host", host), ("x-amz-date", time)];
     let headers = headers.iter().chain(more);
     let headers = headers.map(|(name, it)| ((*name).to_owned(), canonical_value(it.as_bytes())));
@@ -92,7 +94,8 @@ fn signatures_for_s3_are_those_of_its_documentation() {
 
 #[test]
 fn only_s3_takes_paths_as_they_are() {
-    assert_eq!(canonical_path("/a%20b//c%2Fd/", true), "/a%20b//c%2Fd/");
+    // The slash of a key is not encoded, however it was sent.
+    assert_eq!(canonical_path("/a%20b//c%2Fd/", true), "/a%20b//c/d/");
     assert_eq!(canonical_path("/a%20b//c%2Fd/", false), "/a%2520b/c%252Fd/");
     assert_eq!(
         (canonical_path("", true), canonical_path("/a/./..", false)),
@@ -108,4 +111,26 @@ fn keys_are_read_from_what_programs_print_and_never_quoted() {
     assert_eq!((keys.access_key_id.as_str(), keys.session_token), ("a", None));
     let error = Keys::read(r#"{"SecretAccessKey": "hidden", "AccessKeyId": 7}"#).err().unwrap();
     assert!(!error.contains("hidden") && error.contains("`AccessKeyId`"));
+}
+
+#[tokio::test]
+async fn keys_that_end_are_looked_for_anew_before_they_do() {
+    let ends: Timestamp = "2026-11-26T19:13:07Z".parse().unwrap();
+    let text =
+        r#"{"AccessKeyId": "AK", "SecretAccessKey": "SK", "Expiration": "2026-11-26T19:13:07Z"}"#;
+    let config = KeysConfig { secret: text.into(), service: "s3".into(), region: "x".into() };
+    let lender = Lender::new();
+    let secret = lender.lend("keys", &Handle::current(), || Ok::<_, ()>(Secret::new(text, None)));
+    let signer = Signer::new(&config, secret.unwrap());
+    let ready = signer.ready("20261126").unwrap();
+    let before = |seconds: i64| ends - SignedDuration::from_secs(seconds);
+
+    let asked = [3_600, 301, 300, 299, 290, 285, 284, 7, 0, -7]
+        .map(|it| signer.ends_soon(&ready, before(it)));
+
+    // Once in fifteen seconds, for a source that still has the old ones.
+    assert_eq!(asked, [false, false, true, false, false, true, false, true, false, false]);
+    let (day, keys) = (String::new(), Keys::read(text).unwrap());
+    let endless = Ready { version: 0, day, keys, key: [0; 32], due: None };
+    assert!(!signer.ends_soon(&endless, before(0)));
 }

@@ -62,16 +62,17 @@ JAVA41 := JAVA_HOME="$$(tools/java-home .venv-spark41 17 21)"; export JAVA_HOME;
 WHEN := not nightly
 on_spark = $(1:%=tests/spark/test_%.py)
 
-# Spark 3.5 leaves out what the core and the connectors do alike on each Spark.
-ALIKE := $(call on_spark,call_info channels demo http models native_columns order postgres redis send \
-	side_by_side split warm_up)
-ON_35 := tests/types $(filter-out $(ALIKE),$(wildcard tests/spark/test_*.py))
-
-# What changes between lines of Spark: types, column functions, Connect, the workers. Spark 4.1 leaves
-# out the tables of types, since the lines before and behind it have them.
+# What changes between lines of Spark: types, column functions, Connect, the workers, streams. The newest
+# line runs all tests, and 3.5, which differs most from it, these.
 TYPED := tests/types $(call on_spark,types udf)
-ON_41 := $(call on_spark,smoke connect workers)
-ON_40 := $(TYPED) $(ON_41)
+ON_EACH := $(call on_spark,smoke connect workers)
+ON_35 := $(TYPED) $(ON_EACH) $(call on_spark,carry_over carry_over_driver errors names scripts sessions \
+	streaming write_once)
+ON_40 := $(ON_EACH)
+ON_41 := $(ON_EACH)
+
+# At night the older lines run what they have left out: 3.5 all of it, the others the tables of types.
+ON_35_AT_NIGHT := $(filter-out $(ON_35),$(wildcard tests/spark/test_*.py))
 
 # What a JVM of the tests maps instead of loading classes one by one.
 CLASS_DATA := target/class-data/$(VENV).jsa
@@ -80,7 +81,7 @@ CLASS_DATA := target/class-data/$(VENV).jsa
 TOGETHER := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) --jobs
 
 # A task that hangs keeps its core of the local Spark, and every test after it waits in vain.
-SPARK_LIMITS := --maxfail=3 --session-timeout=2400
+SPARK_LIMITS := --maxfail=3 --session-timeout=3600
 
 # What depends on pyarrow.
 ON_ARROW := $(wildcard tests/unit/test_arrow*.py) tests/properties \
@@ -132,13 +133,13 @@ test: ## all tests but those of the night: Rust, interleavings, Python, the site
 
 .PHONY: test-nightly
 test-nightly: ## what `make test` leaves out, and more combinations of options: what takes long and proves little for one commit
-	@legs= needs=; for leg in spark35 spark41; do \
+	@legs= needs=; for leg in spark35 spark40 spark41; do \
 		if tools/python-for $$leg $(PYTHON) >/dev/null; then \
 			legs="$$legs test-$$leg"; needs="$$needs .venv-$$leg/.packages"; \
 		else echo "test-$$leg is left out"; fi; \
 	done; \
 	$(MAKE) $(TOGETHER)=2 dev $(VENV)/.servers $(CLASS_DATA) $$needs; \
-	$(MAKE) $(TOGETHER)=2 WHEN=nightly ON_35="$(ALIKE)" ON_41="$(TYPED)" \
+	$(MAKE) $(TOGETHER)=2 WHEN=nightly ON_35="$(ON_35_AT_NIGHT)" ON_40="$(TYPED)" ON_41="$(TYPED)" \
 		combinations $$legs test-spark test-install
 
 .PHONY: combinations

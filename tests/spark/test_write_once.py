@@ -4,6 +4,7 @@
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -12,10 +13,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
 import sparkawait as sa
-from sparkawait.spark.write_once import _chunks
+from sparkawait.spark.write_once import _chunks, _logger, _tell
 from tests.support.scripted_server import Answer, ScriptedServer
 
 pytestmark = pytest.mark.spark
@@ -75,6 +77,84 @@ def test_rows_that_failed_are_called_for_again_if_they_are_dropped(spark, look_u
         done = sa.write_once(numbers(spark), look_up, tmp_path / "a", key="id", on_error="drop")
     assert ids(done) == [i for i in range(ROWS) if i % 7 != 3]
     assert calls.counts() == {str(i): 1 + (i % 7 == 3) for i in range(ROWS)}
+
+
+@pytest.mark.parametrize("on_error", ["capture", sa.FailAfter(rows=ROWS), sa.Capture("why")])
+def test_rows_that_failed_are_called_for_again_on_request(spark, calls, tmp_path, on_error):
+    healed = tmp_path / "healed"
+
+    @sa.async_function("doubled long", batch=1)
+    async def heals(rows):
+        calls.add(rows[0].id)
+        left = healed.read_text()
+        if str(rows[0].id % 7) in left.split():
+            raise ConnectionError(left)
+        return [[{"doubled": 1}, {"doubled": 2}]]
+
+    options = {"key": ["id", "k"], "chunk": 127, "retry": 0, "on_error": on_error}
+    df = numbers(spark).withColumn("k", F.when(F.col("id") % 3 > 0, F.lit("k.1")))
+    path = tmp_path / "out"
+    error = "why" if on_error == sa.Capture("why") else "error"
+    called, failed = Counter(map(str, range(ROWS))), {2, 3}
+    for left, again in (("2 3", None), ("", None), ("3", "failed"), ("", None)):
+        healed.write_text(left)
+        done = sa.write_once(df, heals, path, again=again, **options)
+        if again:
+            called += Counter(str(i) for i in range(ROWS) if i % 7 in failed)
+            failed = {3}
+        assert calls.counts() == called
+        good = [i for i in range(ROWS) if i % 7 not in failed]
+        assert ids(done.where(f"{error} is null")) == sorted(good * 2)
+        bad = done.where(f"{error} is not null")
+        assert ids(bad) == [i for i in range(ROWS) if i % 7 in failed]
+        last = "3" if failed == {3} else "2 3"
+        assert {row[error].message for row in bad.collect()} == {f"ConnectionError: {last}"}
+        assert done.columns == ["id", "k", "doubled", error]
+
+
+def test_each_chunk_is_told_with_its_rows_and_failures(spark, look_up, tmp_path, caplog):
+    with caplog.at_level("INFO", logger="sparkawait"):
+        sa.write_once(
+            numbers(spark), look_up, tmp_path / "a", key="id", chunk=127, on_error="capture"
+        )
+        sa.write_once(numbers(spark), look_up, tmp_path / "b", key="id", on_error="null")
+    told = [line for line in caplog.messages if line.startswith("write_once: ")]
+    pattern = r"write_once: chunk (\d) of 3 is written: (\d+) rows, (\d+) of them failed"
+    parts = [re.fullmatch(pattern, line) for line in told[:-1]]
+    places, rows, failed = zip(*(map(int, part.groups()) for part in parts), strict=True)
+    assert places == (1, 2, 3)
+    assert sum(rows) == ROWS
+    assert sum(failed) == len([i for i in range(ROWS) if i % 7 == 3])
+    assert told[-1] == f"write_once: chunk 1 of 1 is written: {ROWS} rows"
+
+
+def test_where_no_logging_is_set_up_chunks_are_told_beside_the_bar_of_spark(monkeypatch, capsys):
+    monkeypatch.setattr(_logger, "hasHandlers", lambda: False)
+    _tell("chunk 7 of 15 is written: 13 rows")
+    assert capsys.readouterr().err == ("sparkawait.write_once: chunk 7 of 15 is written: 13 rows\n")
+
+
+def test_a_new_folder_makes_spark_log_no_stack_trace(spark, look_up, tmp_path):
+    jvm = spark._jvm
+    written = jvm.java.io.StringWriter()
+    log4j = jvm.org.apache.logging.log4j
+    new, control = tmp_path / "a-new-folder", tmp_path / "the-control"
+    appender = log4j.core.appender.WriterAppender.createAppender(
+        None, None, written, "told", False, True
+    )
+    appender.start()
+    root = log4j.LogManager.getRootLogger()
+    root.addAppender(appender)
+    spark.sparkContext.setLogLevel("WARN")
+    try:
+        sa.write_once(numbers(spark), look_up, new, key="id", on_error="capture")
+        with pytest.raises(AnalysisException):
+            spark.read.parquet(str(control))
+    finally:
+        spark.sparkContext.setLogLevel("OFF")
+        root.removeAppender(appender)
+    assert control.name in written.toString(), "Spark logs it no more, or elsewhere"
+    assert new.name not in written.toString()
 
 
 def test_a_run_that_failed_has_kept_the_chunks_before(spark, calls, tmp_path):
@@ -137,9 +217,10 @@ def test_chunks_have_each_bucket_once_and_at_most_as_many_rows_as_asked_for(most
     chance = random.Random(most)  # noqa: S311 - no secret
     counts = [(bucket, chance.randint(1, 13)) for bucket in range(0, 997, 3)]
     chunks = list(_chunks(counts, most))
-    of_chunks = [[it for it in counts if first <= it[0] <= last] for first, last in chunks]
+    of_chunks = [[it for it in counts if first <= it[0] <= last] for first, last, _ in chunks]
 
     assert [it for of_one in of_chunks for it in of_one] == counts
+    assert [sum(rows for _, rows in of_one) for of_one in of_chunks] == [it[2] for it in chunks]
     for of_one in of_chunks:
         assert len(of_one) == 1 or sum(rows for _, rows in of_one) <= most
 
@@ -151,7 +232,12 @@ def test_a_wrong_use_calls_nothing(spark, look_up, calls, events, tmp_path):
         (twice, new, {"key": "k"}, "13 of its values are in 331 rows of the input"),
         (twice, tmp_path / "there", {"key": "id"}, "`path` has rows with other columns"),
         (twice, new, {"key": "K"}, "`K`, which the input does not have; did you mean `k`?"),
-        (twice, new, {"key": "id", "output": "replace"}, "which is not written"),
+        (twice, new, {"key": "id", "output": "replace"}, "leaves out the columns of the input"),
+        (twice, new, {"key": "id", "again": "failed"}, "got on_error='fail'; set"),
+        (twice, new, {"key": "id", "again": "failed", "on_error": "drop"}, "got on_error='drop'"),
+        (twice, new, {"key": "id", "again": "failed", "on_error": "null"}, "got on_error='null'"),
+        (twice, new, {"key": "id", "chain": True}, "unknown option `chain`"),
+        (twice, new, {"key": "id", "again": "all"}, "`again` must be one of 'failed'"),
         (twice, new, {"key": F.col("id")}, "`key` is an expression"),
         (twice, new, {"key": "id", "chunk": 0}, "`chunk` must be an int of at least 1"),
         (twice, "", {"key": "id"}, "`path` must be"),
@@ -162,6 +248,53 @@ def test_a_wrong_use_calls_nothing(spark, look_up, calls, events, tmp_path):
         with pytest.raises(sa.ConfigurationError, match=words):
             sa.write_once(df, look_up, path, **options)
     assert calls.counts() == {"0": 1, "1": 1}
+
+
+def test_a_key_that_the_function_makes_is_refused(spark, calls, tmp_path):
+    @sa.async_function("id long")
+    async def as_it_is_written(row):
+        calls.add(row.id)
+        return {"id": row.id + 5003}
+
+    with pytest.raises(sa.ConfigurationError, match="leaves out the columns of the input"):
+        sa.write_once(numbers(spark), as_it_is_written, tmp_path, key="id", output="replace")
+    assert calls.counts() == {}
+
+
+def test_columns_may_have_any_names(spark, calls, tmp_path):
+    names = ["_0", "_1", "count", "a.b", "_n"]
+
+    @sa.async_function("_f long")
+    async def fail_once(row):
+        key = "-".join(map(str, row))
+        calls.add(key)
+        if calls.counts()[key] == 1:
+            raise ConnectionError(key)
+        return {"_f": 1}
+
+    df = numbers(spark, 13).select(*(F.col("id").alias(name) for name in names))
+    options = {"key": names, "on_error": "capture", "retry": 0, "again": "failed"}
+    for run in (1, 2, 3):
+        done = sa.write_once(df, fail_once, tmp_path / "out", **options)
+        assert done.columns == [*names, "_f", "error"]
+        rows = sorted(tuple(row)[:-1] for row in done.collect())
+        assert rows == [(*[i] * 5, None if run == 1 else 1) for i in range(13)]
+    assert set(calls.counts().values()) == {2}
+
+
+def test_the_input_is_computed_once_a_run(spark, look_up, calls, tmp_path):
+    @sa.async_function("before long")
+    async def earlier(row):
+        calls.add(f"before {row.id}")
+        return {"before": row.id}
+
+    for rows in (61, ROWS):
+        before = sum(count for key, count in calls.counts().items() if key.startswith("before"))
+        df = sa.unordered_wait(numbers(spark, rows), earlier)
+        options = {"key": "id", "chunk": 61, "on_error": "capture"}
+        done = sa.write_once(df, look_up, tmp_path / "out", **options)
+        after = sum(count for key, count in calls.counts().items() if key.startswith("before"))
+        assert (ids(done), after - before) == (list(range(rows)), rows)
 
 
 class Killing:

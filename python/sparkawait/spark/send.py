@@ -146,7 +146,7 @@ def send(
     repeated = None
     if metrics is not None:
         found = metrics.snapshot()
-        all_calls = found.get("attempts", 0) + found["failed_tasks"].get("attempts", 0)
+        all_calls = found["attempts"] + found["failed_tasks"]["attempts"]
         repeated = all_calls - sums["calls"]
     return Sent(**sums, repeated_calls=repeated, failures=failures)
 
@@ -227,16 +227,23 @@ def _written(rows: DataFrame, path: str, observation: Observation) -> dict[str, 
 
 
 def _observation(df: DataFrame) -> Observation:
-    """Returns what counts while rows are written."""
+    observation = observation_of(df)
+    if observation is None:
+        refuse(
+            "`failed` needs Spark 4.0 on Spark Connect, where older clients get no counts of what"
+            " is written; leave it out, for 1 000 failed rows at most, or use a classic session"
+        )
+    return observation
+
+
+def observation_of(df: DataFrame) -> Observation | None:
+    """Returns what counts while rows are written; clients of Connect have none before Spark 4.0."""
     if not is_connect(df):
         return Observation()
     try:
         module = importlib.import_module("pyspark.sql.connect.observation")
     except ModuleNotFoundError:
-        refuse(
-            "`failed` needs Spark 4.0 on Spark Connect, where older clients get no counts of what"
-            " is written; leave it out, for 1 000 failed rows at most, or use a classic session"
-        )
+        return None
     return module.Observation()
 
 

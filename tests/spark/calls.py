@@ -21,7 +21,8 @@ class CallLog:
             os.close(descriptor)
 
     def counts(self) -> Counter[str]:
-        return Counter(Path(self._path).read_text().splitlines())
+        path = Path(self._path)
+        return Counter(path.read_text().splitlines() if path.exists() else ())
 
 
 class Once:

@@ -75,8 +75,8 @@ def write_once(
     crash, run the same again: it goes on with what is missing, and has paid for one chunk at most
     twice. When all rows are there, a run calls nothing. Let one run at a time write to a path.
 
-    The rows that are missing are persisted while it runs, so `df` is computed once a run, in as
-    many tasks as it has partitions.
+    The rows of `df` are persisted while it runs, so it is computed once a run. The calls are made
+    in as many tasks as it has partitions.
 
     Args:
         df: The rows. Their keys must be the same in each run: no ``uuid()``, no
@@ -128,17 +128,19 @@ def write_once(
     is_there = folder.check()
     if is_there:
         folder.write_none()
-    done = folder.keys_done(again) if is_there else None
-    rest = df if done is None else _in_partitions_of(df, _without(df, done, names))
     bucket = F.pmod(F.xxhash64(*map(_column, names)), F.lit(_BUCKETS)).cast("int")
-    # Sorted, so that a chunk reads few of the batches that are kept.
-    kept = rest.withColumn(_OWN, bucket).sortWithinPartitions(_OWN).persist()
+    # Sorted, so that a chunk reads few of the batches that are kept. All rows, because whatever
+    # reads `path` is computed again when a chunk has been written there: Spark sees to that.
+    kept = df.withColumn(_OWN, bucket).sortWithinPartitions(_OWN).persist()
     try:
-        _check_keys(kept, names)
-        counts = [(it[0], it[1]) for it in kept.groupBy(_OWN).count().sort(_OWN).collect()]
+        rest = kept
+        if is_there:
+            rest = _in_partitions_of(kept, _without(kept, folder.keys_done(again), names))
+        _check_keys(rest, names)
+        counts = [(it[0], it[1]) for it in rest.groupBy(_OWN).count().sort(_OWN).collect()]
         chunks = list(_chunks(counts, chunk))
         for number, (first, last, held) in enumerate(chunks, 1):
-            rows = kept.where(F.col(_OWN).between(first, last)).drop(_OWN)
+            rows = rest.where(F.col(_OWN).between(first, last)).drop(_OWN)
             failed = folder.add(called(rows))
             _tell(f"chunk {number} of {len(chunks)} is written: {_rows(held, failed)}")
     finally:

@@ -81,6 +81,8 @@ pub struct Row {
     pub made: u32,
     /// Whether one of them had a second call beside it.
     pub hedged: bool,
+    /// Whether one began when the first call had answered: who tells of the row may not have heard of it.
+    pub hedged_late: bool,
     /// Now.
     pub state: State,
     /// State and attempts before the last replies, as long as nobody knows whether those were looked at.
@@ -287,6 +289,7 @@ impl Row {
             attempts: 0,
             made: 0,
             hedged: false,
+            hedged_late: false,
             state: State::BackOff { due: at },
             before: None,
             is_vague: false,
@@ -381,7 +384,8 @@ impl Site {
         call.begun = Some(now);
         if let Some(row) = self.rows.get_mut(&call.id) {
             row.made += u32::from(!attempt.is_hedge());
-            row.hedged |= attempt.is_hedge();
+            row.hedged |= attempt.is_hedge() && !call.is_doomed;
+            row.hedged_late |= attempt.is_hedge() && call.is_doomed;
         }
     }
 

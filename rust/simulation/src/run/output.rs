@@ -89,7 +89,8 @@ fn check_told(
             let are_times_right = is_within(found.seconds, called.unwrap_or_default(), ends)
                 && is_within(found.waited, row.at, called)
                 && !found.cached;
-            let is_right = (found.attempts, found.hedged) == (row.made, row.hedged)
+            let is_hedged = row.hedged || row.hedged_late && found.hedged;
+            let is_right = (found.attempts, found.hedged) == (row.made, is_hedged)
                 && (is_cached || are_times_right);
             if !is_right {
                 let what = format!("row {} at function {site}: {found:?}, {row:?}", path.row);

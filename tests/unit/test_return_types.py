@@ -10,12 +10,24 @@ from dataclasses import MISSING, InitVar, dataclass, field, fields
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, IntEnum
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, NewType, Optional, TypedDict
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    NamedTuple,
+    NewType,
+    Optional,
+    TypedDict,
+    TypeVar,
+)
 from uuid import UUID
 
 import attrs
 import pyarrow as pa
 import pytest
+from typing_extensions import NotRequired, Required
 
 import sparkawait as sa
 from sparkawait import arrow
@@ -59,6 +71,26 @@ class Named(NamedTuple):
 class Typed(TypedDict):
     x: int
     y: str | None
+
+
+class Half(TypedDict, total=False):
+    x: Required[int]
+    y: str
+
+
+class Marked(TypedDict):
+    x: int
+    y: NotRequired[str]
+
+
+T = TypeVar("T")
+
+
+@dataclass
+class Page(Generic[T]):
+    x: T
+    many: list[T | None]
+    named: dict[str, T]
 
 
 @attrs.define
@@ -153,6 +185,41 @@ def test_a_class_of_rows_names_its_columns(form, many):
     assert schema_of(returning(annotation)) == parse_schema("x bigint not null, y string")
 
 
+@pytest.mark.parametrize("form", [Half, Marked])
+def test_a_key_that_a_dict_need_not_have_is_a_column_that_is_null(form):
+    schema = schema_of(returning(form))
+    assert [(it.name, it.type, it.nullable) for it in schema] == [
+        ("x", pa.int64(), False),
+        ("y", pa.string(), True),
+    ]
+
+    async def found(row):
+        return [{"x": 1}, {"x": 1, "y": "z"}, {"y": "z"}][row.id % 3]
+
+    found.__annotations__["return"] = form
+    rows = pa.table({"id": list(range(31))})
+    out = arrow.ordered_wait(rows, found, output="replace", on_error="capture").to_table()
+
+    texts = [None if i % 3 == 0 else "z" if i % 3 == 1 else "failed" for i in range(31)]
+    found = ["failed" if row["error"] else row["y"] for row in out.to_pylist()]
+    assert found == texts
+    assert "column `x` is missing" in out["error"].to_pylist()[2]["message"]
+
+
+def test_a_generic_class_has_the_columns_of_what_it_was_given():
+    schema = schema_of(returning(Page[int]))
+
+    element = pa.field("element", pa.int64())
+    value = pa.field("value", pa.int64(), nullable=False)
+    assert schema == pa.schema(
+        [
+            pa.field("x", pa.int64(), nullable=False),
+            pa.field("many", pa.list_(element), nullable=False),
+            pa.field("named", pa.map_(pa.string(), value), nullable=False),
+        ]
+    )
+
+
 @pytest.mark.parametrize(
     ("annotation", "ddl"),
     [
@@ -173,6 +240,10 @@ def test_a_class_of_rows_names_its_columns(form, many):
         (Tier, "string not null"),
         (Level, "bigint not null"),
         (Literal["a", "b"], "string not null"),
+        (Literal["a", None], "string"),  # noqa: PYI061 - as people write it
+        (Literal["a"] | None, "string"),
+        (Annotated[Decimal | None, "decimal(10,2)"], "decimal(10,2)"),
+        (Annotated[Annotated[int | None, 5], 7], "bigint"),
     ],
     ids=str,
 )

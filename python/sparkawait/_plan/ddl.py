@@ -25,6 +25,8 @@ COLLATION = b"collation"
 INTERVAL = b"interval"
 """Where a field keeps the type of its intervals, such as ``interval day``, if it is narrower than
 Arrow's: from days to seconds."""
+LEFT_OUT: Mapping[bytes, bytes] = {b"left_out": b"null"}
+"""Of a column that a result need not have: it is null then."""
 SESSION_TIMESTAMP: Mapping[bytes, bytes] = {b"timestamp": b"session"}
 """What a field notes that was declared with the word ``timestamp``: what it stands for is a setting
 of Spark's session, ``spark.sql.timestampType``."""

@@ -29,6 +29,7 @@ from typing import (
     Any,
     Literal,
     NoReturn,
+    TypeVar,
     Union,
     cast,
     get_args,
@@ -39,7 +40,7 @@ from typing import (
 import pyarrow as pa
 
 from sparkawait._plan.callables import without_partials
-from sparkawait._plan.ddl import SESSION_TIMESTAMP, noted, parse_element
+from sparkawait._plan.ddl import LEFT_OUT, SESSION_TIMESTAMP, noted, parse_element
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
 _MANY = (list, tuple, Sequence, Collection, Iterable)
@@ -158,11 +159,16 @@ class _Reader:
             self._refuse(row, path, "which contains itself")
         self._open.append(row)
         self.classes.append(row)
-        hints = _hints_of(row, self._name)
+        hints = _hints_of(_origin(row), self._name)
+        hints = {one: _filled(hint, row) for one, hint in hints.items()}
         fields = [self._field(one, hints.get(one, Any), path) for one in names]
         self._open.pop()
         if not self._is_read:
-            return fields
+            left_out = _left_out_of(row)
+            return [
+                noted(it.with_nullable(True), LEFT_OUT) if it.name in left_out else it  # noqa: FBT003
+                for it in fields
+            ]
         defaults = _defaults_of(row)
         return [self._may_be_left_out(it, defaults, path) for it in fields]
 
@@ -232,7 +238,10 @@ def _return_hint(function: object, name: str) -> Any:
     function = without_partials(function)
     if not inspect.isroutine(function):
         function = type(function).__call__  # pyright: ignore[reportFunctionMemberAccess]
-    annotation = getattr(function, "__annotations__", {}).get("return")
+    try:
+        annotation = getattr(function, "__annotations__", {}).get("return")
+    except NameError as error:  # since Python 3.14, which computes them when they are asked for
+        _refuse_name(error, name)
     if annotation is None:
         return None
     function = inspect.unwrap(cast("Any", function))
@@ -251,11 +260,15 @@ def _hints_of(
     try:
         return get_type_hints(owner, names, cast("Any", closure), include_extras=True)
     except NameError as error:
-        msg = (
-            f"the return annotation of `{name}` needs `{error.name}`, which its module does not"
-            " have; define it there, or give a schema"
-        )
-        raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID) from error
+        _refuse_name(error, name)
+
+
+def _refuse_name(error: NameError, name: str) -> NoReturn:
+    msg = (
+        f"the return annotation of `{name}` needs `{error.name}`, which its module does not"
+        " have; define it there, or give a schema"
+    )
+    raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID) from error
 
 
 def _names_of(row: Any) -> list[str] | None:
@@ -313,11 +326,33 @@ def _defaults_of(row: Any) -> dict[str, object]:
         nothing = sys.modules["attr"].NOTHING
         return {it.name: it.default for it in attributes if it.default is not nothing}
     if _is_typed_dict(row):
-        # Not told by the class itself where its annotations are texts.
-        hints = _hints_of(row, row.__name__).items()
-        marked = {name for name, hint in hints if _marked(hint) == "NotRequired"}
-        return dict.fromkeys(marked | row.__optional_keys__, cast("object", None))
+        return dict.fromkeys(_left_out_of(row), cast("object", None))
     return dict(getattr(row, "_field_defaults", {}))
+
+
+def _left_out_of(row: Any) -> set[str]:
+    """Returns the keys that a dict of a ``TypedDict`` need not have."""
+    row = _origin(row)
+    if not _is_typed_dict(row):
+        return set()
+    # Not told by the class itself where its annotations are texts.
+    hints = _hints_of(row, row.__name__)
+    of_mark = {name: _marked(hint) for name, hint in hints.items()}
+    marked = {name for name, mark in of_mark.items() if mark == "NotRequired"}
+    return marked | {name for name in row.__optional_keys__ if of_mark.get(name) != "Required"}
+
+
+def _filled(hint: Any, row: Any) -> Any:
+    """Returns the hint of a field with what a generic class was given for its variables."""
+    values: dict[Any, Any] = dict(
+        zip(getattr(_origin(row), "__parameters__", ()), get_args(row), strict=False)
+    )
+    if isinstance(hint, TypeVar):
+        return values.get(hint, hint)
+    open_in_it = getattr(hint, "__parameters__", ())
+    if not values or not open_in_it or isinstance(hint, type):
+        return hint
+    return hint[tuple(values.get(one, one) for one in open_in_it)]
 
 
 def _notes_of(hint: Any) -> list[object]:
@@ -351,14 +386,18 @@ def _marked(hint: Any) -> str | None:
 def _optional(hint: Any) -> tuple[Any, bool]:
     """Returns a type without None, and whether it had it."""
     if _marked(hint) in ("Required", "NotRequired", "ReadOnly"):
-        return _optional(get_args(hint)[0])
+        inner, nullable = _optional(get_args(hint)[0])
+        return inner, nullable or _marked(hint) == "NotRequired"
     if get_origin(hint) in (Union, types.UnionType):
         others = [one for one in get_args(hint) if one is not type(None)]
         if len(others) == 1 < len(get_args(hint)):
             return _optional(others[0])[0], True
-    if get_origin(hint) is Annotated and _declared(hint) is None:
+    if get_origin(hint) is Annotated:
         inner, nullable = _optional(get_args(hint)[0])
-        return inner, nullable
+        return (inner if _declared(hint) is None else hint), nullable
+    if get_origin(hint) is Literal and None in get_args(hint):
+        others = tuple(one for one in get_args(hint) if one is not None)
+        return (Literal[others], True) if others else (hint, False)
     return hint, False
 
 

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from sparkawait._core import simple_string
 from sparkawait._plan.arrow_types import is_any_list
+from sparkawait._plan.ddl import LEFT_OUT
 from sparkawait._worker.conversion import conversion_to, rows_of
 from sparkawait._worker.leaf_values import Misfit
 from sparkawait.exceptions import ErrorKind, ResultError
@@ -90,12 +91,23 @@ class ResultBuilder:
         ]
         self._rows_per_group = _FIRST_ROWS
         single = len(self._names) == 1
-        self._only = itemgetter(self._names[0]) if single else None
-        self._all = itemgetter(*self._names)
+        self._left_out = {
+            it.name for it in schema if LEFT_OUT.items() <= (it.metadata or {}).items()
+        }
+        self._only: Callable[[Any], Any] | None = self._getter() if single else None
+        self._all: Callable[[Any], Any] = self._getter()
         self._is_array = single and is_any_list(self._types[0])
         self._empty = pa.RecordBatch.from_arrays(
             [pa.array([], type=data_type) for data_type in self._types], schema=schema
         )
+
+    def _getter(self) -> Callable[[Any], Any]:
+        names, left_out = self._names, self._left_out
+        if not left_out:
+            return itemgetter(*names)
+        if len(names) == 1:
+            return lambda row: row.get(names[0])
+        return lambda row: [row.get(it) if it in left_out else row[it] for it in names]
 
     def groups(self, rows: Sequence[_RowT], results: Sequence[object]) -> Iterator[Built[_RowT]]:
         """Builds batches of all `results`, of about 16 MB each; a row that fits none fails.
@@ -226,7 +238,7 @@ class ResultBuilder:
         name = field.name
         is_required = self._names.index(name) in self._required
         try:
-            value = mapping[name]
+            value = mapping.get(name) if name in self._left_out else mapping[name]
         except Exception:  # noqa: BLE001 - a mapping of the user's may raise anything
             hint = f"; return {{{name!r}: ..}}" if self._only is not None else ""
             msg = f"column `{name}` is missing from the result{hint}"

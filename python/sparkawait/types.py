@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 import pyarrow as pa
 
 from sparkawait._core import Row
-from sparkawait._plan.arrow_types import with_leaves
+from sparkawait._plan.arrow_types import fields_within, with_leaves
 from sparkawait._plan.checks import refuse, shown
 from sparkawait._plan.ddl import (
     COLLATION,
@@ -172,6 +172,24 @@ def duplicate(names: list[str]) -> str | None:
             return name
         seen.add(name)
     return None
+
+
+def check_input_names(schema: pa.Schema) -> None:
+    """Checks that a row of the input can have each cell under the name of its column.
+
+    Raises:
+        ConfigurationError: If two columns have one name, or a name cannot be sent.
+    """
+    twice = duplicate(schema.names)
+    if twice is not None:
+        msg = f"the input has column `{twice}` twice; rename one of them"
+        raise ConfigurationError(msg, ErrorKind.COLUMN_CLASH)
+    for field in (within for column in schema for within in fields_within(column)):
+        if "\0" in field.name:  # Arrow would end the name there
+            msg = (
+                f"the input has a column or field {field.name!r}, with the character NUL; rename it"
+            )
+            raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
 
 
 def _convert(value: object, name: str) -> pa.Schema:

@@ -403,6 +403,21 @@ def test_an_input_with_a_column_twice_is_refused():
         plan(input_schema=pa.schema([("a", pa.int8()), ("a", pa.int8())]))
 
 
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.field("a\0b", pa.int8()),
+        pa.field("s", pa.list_(pa.struct([pa.field("a\0b", pa.int8())]))),
+    ],
+    ids=["column", "field"],
+)
+def test_a_name_that_cannot_be_sent_is_refused(column):
+    with pytest.raises(
+        ConfigurationError, match=r"column or field 'a\\x00b', with the character NUL"
+    ):
+        plan(input_schema=pa.schema([column, ("a", pa.int8())]))
+
+
 def test_the_input_is_checked_later_when_it_is_not_known_yet():
     made = plan(input_schema=None, schema="id int")
     with pytest.raises(ConfigurationError, match="already a column"):

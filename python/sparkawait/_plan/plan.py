@@ -38,7 +38,7 @@ from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunction
 from sparkawait.native_function import NativeFunction
 from sparkawait.rate_limit import RateLimit, sharers
-from sparkawait.types import duplicate
+from sparkawait.types import check_input_names
 from sparkawait.wait_options import OPTIONS, WaitOptions
 
 if TYPE_CHECKING:
@@ -261,10 +261,7 @@ class Plan:
         Raises:
             ConfigurationError: As `output_schema`.
         """
-        twice = duplicate(input_schema.names)
-        if twice is not None:
-            msg = f"the input has column `{twice}` twice; rename one of them"
-            raise ConfigurationError(msg, ErrorKind.COLUMN_CLASH)
+        check_input_names(input_schema)
         rows = self.rows(input_schema)
         for branch in self.branches:
             branch.check_input(input_schema)

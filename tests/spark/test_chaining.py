@@ -298,3 +298,21 @@ def test_another_time_zone_between_calls_is_refused(spark):
         pytest.raises(sa.ConfigurationError, match="one session time zone for all calls"),
     ):
         sa.ordered_wait(first, add_one, chain=True)
+
+
+def test_what_is_persisted_is_not_called_again_by_a_chain(spark, calls):
+    @sa.async_function("before bigint")
+    async def before(row):
+        calls.add(row["id"])
+        return {"before": row["id"]}
+
+    kept = sa.unordered_wait(spark.range(31, numPartitions=2), before).persist()
+    try:
+        assert kept.count() == 31
+        with pytest.raises(sa.ConfigurationError, match=r"persisted; leave `chain` out to read"):
+            sa.unordered_wait(kept, add_one, chain=True)
+        assert sa.unordered_wait(kept, add_one).count() == 31
+    finally:
+        kept.unpersist()
+    assert calls.counts() == {str(i): 1 for i in range(31)}
+    assert sa.unordered_wait(kept, add_one, chain=True).count() == 31

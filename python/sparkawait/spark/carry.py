@@ -108,6 +108,23 @@ def step_of(df: DataFrame, zone: str) -> Made:
     return step
 
 
+def check_not_persisted(df: DataFrame) -> None:
+    """Checks that `df`, which a chain computes by itself, is not kept: its calls were paid for.
+
+    Raises:
+        ConfigurationError: If it is.
+    """
+    if df.isStreaming:
+        return
+    level = df.storageLevel
+    if level.useMemory or level.useDisk:
+        refuse(
+            "`chain` makes the calls of `df` once more, although it is persisted; leave `chain`"
+            " out to read what is kept, or call `df.unpersist()`",
+            ErrorKind.INPUT_INVALID,
+        )
+
+
 _HASH = "__sparkawait_hash"
 _BUNDLE_TYPES = "shard int, part int, seq bigint, payload binary"
 _WATERMARK = "spark.watermarkDelayMs"

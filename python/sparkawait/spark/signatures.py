@@ -64,16 +64,15 @@ def ordered_wait(
 
     Args:
         df: A batch or streaming DataFrame, of a classic session or of Spark Connect.
-        function: What is called: an ``async def``, or a plain function, which is called in threads
-            (`sparkawait.blocking`), declared with `sparkawait.async_function`; an
-            `sparkawait.AsyncFunction`, or a native function. All functions of a list are called for
-            a row side by side, and their columns are appended in its order. Each has one result a
-            row. ``function.with_options(..)`` sets options of one; the others have those of this
-            call.
+        function: What is called: an ``async def``, or a plain function, which is called in threads,
+            declared with `sparkawait.async_function`; an `sparkawait.AsyncFunction`, or a native
+            function. All functions of a list are called for a row side by side, and their columns
+            are appended in its order. Each has one result a row. ``function.with_options(..)`` sets
+            options of one; the others have those of this call.
         chain: Whether this call joins the Python worker of the call that returned `df`, which must
             be untouched. One thread drives both operators, and rows pass from one to the other
-            without Spark. The query then contains no `df`: if that was persisted, it is computed
-            once more.
+            without Spark. The query then contains no `df`, so that must not be persisted: its calls
+            would be made once more.
         metrics: Collects the metrics of all tasks, `sparkawait.Metrics` of a classic session.
         options: A set of options; those that are given by themselves win over it.
         schema: The columns that the function returns, unless it declares them: a DDL string, a

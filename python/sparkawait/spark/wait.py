@@ -23,7 +23,15 @@ from sparkawait._quantities import ColumnsLike
 from sparkawait.exceptions import ErrorKind
 from sparkawait.functions import AsyncFunctionsLike
 from sparkawait.metrics import Metrics, accumulator_of
-from sparkawait.spark.carry import CarryPlan, Made, check_carry_over, check_same, remember, step_of
+from sparkawait.spark.carry import (
+    CarryPlan,
+    Made,
+    check_carry_over,
+    check_not_persisted,
+    check_same,
+    remember,
+    step_of,
+)
 from sparkawait.spark.expressions import HiddenColumns, check_keys
 from sparkawait.spark.partition import PartitionTask
 from sparkawait.spark.placement import check_columns, placed
@@ -57,16 +65,15 @@ def ordered_wait(
 
     Args:
         df: A batch or streaming DataFrame, of a classic session or of Spark Connect.
-        function: What is called: an ``async def``, or a plain function, which is called in threads
-            (`sparkawait.blocking`), declared with `sparkawait.async_function`; an
-            `sparkawait.AsyncFunction`, or a native function. All functions of a list are called for
-            a row side by side, and their columns are appended in its order. Each has one result a
-            row. ``function.with_options(..)`` sets options of one; the others have those of this
-            call.
+        function: What is called: an ``async def``, or a plain function, which is called in threads,
+            declared with `sparkawait.async_function`; an `sparkawait.AsyncFunction`, or a native
+            function. All functions of a list are called for a row side by side, and their columns
+            are appended in its order. Each has one result a row. ``function.with_options(..)`` sets
+            options of one; the others have those of this call.
         chain: Whether this call joins the Python worker of the call that returned `df`, which must
             be untouched. One thread drives both operators, and rows pass from one to the other
-            without Spark. The query then contains no `df`: if that was persisted, it is computed
-            once more.
+            without Spark. The query then contains no `df`, so that must not be persisted: its calls
+            would be made once more.
         metrics: Collects the metrics of all tasks, `sparkawait.Metrics` of a classic session.
         options: A set of options; those that are given by themselves win over it.
         **given: The options, see `sparkawait.WaitOptions`.
@@ -163,6 +170,8 @@ def _wait(
     session = Session(df.sparkSession)
     zone = session.times.zone
     before = step_of(df, zone) if chain else None
+    if before is not None:
+        check_not_persisted(df)
     input_schema: StructType = df.schema
     arrow_schema = to_arrow(input_schema, zone)
     source, chain_before = (df, None) if before is None else (before.source, before.chain)

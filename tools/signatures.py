@@ -22,7 +22,7 @@ from pathlib import Path
 from sys import stdlib_module_names
 from typing import Any
 
-from sparkawait import wait_options
+from sparkawait import function_options, wait_options
 from sparkawait._plan.option import Option, with_entries
 from sparkawait.connectors.http_options import HTTP_OPTIONS
 from sparkawait.connectors.postgres import POSTGRES_OPTIONS
@@ -35,9 +35,13 @@ OPTIONS = {"WaitArguments": wait_options.OPTIONS, "ColumnArguments": wait_option
 FUNCTION_OPTIONS = {it: o for it, o in wait_options.OPTIONS.items() if o.of_function}
 ARGUMENTS = {
     "sparkawait._plan.arguments": {
+        "OwnArguments": (
+            function_options.OWN_OPTIONS,
+            "The options that a function may have for itself, as keywords of its decorator.",
+        ),
         "FunctionArguments": (
-            FUNCTION_OPTIONS,
-            "The options that each of several functions may have for itself, as keywords.",
+            FUNCTION_OPTIONS | function_options.OF_FUNCTION,
+            "What ``with_options`` of a function takes, as keywords.",
         ),
         "ColumnArguments": (
             wait_options.COLUMN_OPTIONS,
@@ -63,7 +67,7 @@ ARGUMENTS = {
         ),
     },
 }
-"""The classes of types by module. One that has all options of the one before it inherits them."""
+"""The classes of types by module. One inherits from the last one before it whose options it has."""
 HEADER = '''# SPDX-License-Identifier: Apache-2.0
 """What editors show of `{package}`. `make signatures` writes this file; nothing runs it.
 
@@ -112,16 +116,16 @@ def arguments(module: str) -> str:
     """Returns the text of a module with the types of options."""
     known, names = _types(), {"TypedDict"}
     classes: list[str] = []
-    base, inherited = "TypedDict", dict[str, Option[Any]]()
+    before: dict[str, dict[str, Option[Any]]] = {"TypedDict": {}}
     for name, (options, meaning) in ARGUMENTS[module].items():
-        if not inherited.keys() <= options.keys():
-            base, inherited = "TypedDict", {}
+        base = next(it for it in reversed(before) if before[it].keys() <= options.keys())
+        inherited = before[base]
         own = {it: option for it, option in options.items() if it not in inherited}
         lines = [f"    {it}: {option.type}" for it, option in own.items()]
         head = f"class {name}({base}, total=False):"
         classes.append("\n".join([head, f'    """{meaning}"""', "", *lines]))
         names |= {name for option in own.values() for name in _named(option)}
-        base, inherited = name, options
+        before[name] = options
     imports = _imports({name: known[name] for name in names if name in known})
     exported = json.dumps(sorted(ARGUMENTS[module]))
     top = f"{ARGUMENTS_HEADER}{imports}\n\n__all__ = {exported}\n\n\n"

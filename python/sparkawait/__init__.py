@@ -52,13 +52,14 @@ from sparkawait.exceptions import (
     SnapshotError,
     how_to_install,
 )
-from sparkawait.functions import AsyncFunction, FunctionContext, async_function, blocking
+from sparkawait.function_options import FunctionWithOptions
+from sparkawait.functions import AsyncFunction, FunctionContext, async_function
 from sparkawait.metrics import Metrics
 from sparkawait.native_function import NativeFunction
 from sparkawait.rate_limit import RateLimit
 from sparkawait.retry import RetryAfter, RetryBudget
 from sparkawait.secrets import secret
-from sparkawait.wait_options import FunctionWithOptions, WaitOptions
+from sparkawait.wait_options import WaitOptions
 
 if TYPE_CHECKING:
     from sparkawait import spark, testing
@@ -112,7 +113,6 @@ __all__ = [
     "arrow",
     "async_function",
     "async_udf",
-    "blocking",
     "connector",
     "http",
     "key_ordered_wait",

@@ -9,28 +9,45 @@ extension module instead.
 
 from __future__ import annotations
 
+import copy
 import functools
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar, cast, overload
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 from sparkawait._core import Row
 from sparkawait._plan.callables import (
     check_call,
     check_function,
     describe,
-    is_async,
+    is_pickled_by_value,
+    refuse_threads,
     undeclared,
 )
-from sparkawait._plan.checks import flag, integer, refuse
-from sparkawait._quantities import Duration, optional_duration
-from sparkawait.batch import Batch, the_batch
+from sparkawait._plan.checks import refuse
+from sparkawait._plan.option import documented
+from sparkawait._quantities import ColumnExpression, ColumnLike, Duration
+from sparkawait.batch import Batch
 from sparkawait.exceptions import ElementTimeoutError, ErrorKind
+from sparkawait.function_options import (
+    OF_FUNCTION,
+    OWN_OPTIONS,
+    FunctionWithOptions,
+    OfColumns,
+    OwnArguments,
+    TakesOptions,
+    asks_for_column,
+    check_class,
+    declared_options,
+)
 from sparkawait.native_function import NativeFunction
 from sparkawait.types import SchemaLike, is_function, to_schema
-from sparkawait.wait_options import FunctionWithOptions, TakesOptions, check_class
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 # -- what a function with a life cycle is told, and what it says beside its results.
 #
@@ -207,6 +224,13 @@ class AsyncFunction(TakesOptions):
         """The name used in messages and metrics."""
         return type(self).__qualname__
 
+    def with_facts(self, facts: Mapping[str, Any]) -> AsyncFunction:
+        """Returns a copy of the function that says `facts` of itself."""
+        said = copy.copy(self)
+        for name, value in facts.items():
+            setattr(said, name, OF_FUNCTION[name].check(value, name))
+        return said
+
     def what_is_called(self, *, batched: bool) -> Callable[[Any], Any]:
         """Returns what is called for a row, or for many."""
         return self.async_invoke_batch if batched else self.async_invoke
@@ -249,15 +273,17 @@ AsyncFunctionLike: TypeAlias = (
     AsyncFunction | NativeFunction | FunctionWithOptions | Callable[..., Results]
 )
 """What can be called for every row: an ``async def``, or a plain function, which is called in
-threads; bare or declared with `async_function` or `blocking`. Or an instance of an `AsyncFunction`,
-or a native function. What was declared may have options."""
+threads; bare or declared with `async_function`. Or an instance of an `AsyncFunction`, or a native
+function. What was declared may have options."""
 
 AsyncFunctionsLike: TypeAlias = AsyncFunctionLike | Sequence[AsyncFunctionLike]
 """A function, or several that are called for a row side by side."""
 
 
-class DeclaredFunction(AsyncFunction, Generic[_P, _R]):
+class DeclaredFunction(OfColumns, AsyncFunction, Generic[_P, _R]):
     """A function with a schema; still callable, and typed, as the function it wraps."""
+
+    is_called_with_rows = True
 
     def __init__(
         self,
@@ -268,6 +294,7 @@ class DeclaredFunction(AsyncFunction, Generic[_P, _R]):
         idempotent: bool | None = None,
         blocked_loop_timeout: Duration | None = None,
         threads: int | None = None,
+        options: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         """Wraps `function`."""
         functools.update_wrapper(self, function)
@@ -277,6 +304,7 @@ class DeclaredFunction(AsyncFunction, Generic[_P, _R]):
         self.idempotent = idempotent
         self.blocked_loop_timeout = blocked_loop_timeout
         self.threads = threads
+        self.options = dict(options)
 
     @property
     def name(self) -> str:
@@ -287,49 +315,92 @@ class DeclaredFunction(AsyncFunction, Generic[_P, _R]):
         """Returns the function itself, so that a call costs no further one."""
         return undeclared(self.function)
 
-    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        """Calls the wrapped function, as a test of it would."""
+    def own_options(self) -> Mapping[str, Any]:
+        """Returns the options that the decorator was given."""
+        return self.options
+
+    def with_facts(self, facts: Mapping[str, Any]) -> _Declared:
+        """Returns the function that says `facts` of itself."""
+        if "setup_timeout" in facts:
+            refuse(f"`setup_timeout` bounds `open` and `close`, which `{self.name}` does not have")
+        return declared(self, **facts)
+
+    @overload
+    def __call__(
+        self, column: ColumnExpression, /, *columns: ColumnLike, **named: ColumnLike
+    ) -> Any: ...
+    @overload
+    def __call__(self, name: str, column: ColumnExpression, /, *columns: ColumnLike) -> Any: ...
+    @overload
+    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the wrapped function, as a test of it would; or returns the column of its results.
+
+        It makes a column if one of the arguments is a ``Column``; others are names of columns then.
+
+        Raises:
+            ConfigurationError: If there is a ``Column`` beside a value.
+        """
+        if asks_for_column(self.name, *args, *kwargs.values()):
+            return super().__call__(*args, **kwargs)
         return self.function(*args, **kwargs)
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         """Pickles by name where a plain function would be, so that its module's state is shared."""
         module, name = getattr(self.function, "__module__", None) or "", self.name
         is_found = getattr(sys.modules.get(module), name, None) is self
-        if is_found and module != "__main__" and not _is_pickled_by_value(module):
+        if is_found and module != "__main__" and not is_pickled_by_value(module):
             return name
         made = functools.partial(
             DeclaredFunction,
             idempotent=self.idempotent,
             blocked_loop_timeout=self.blocked_loop_timeout,
             threads=self.threads,
+            options=self.options,
         )
         return made, (self.function, self.schema, self.batch)
 
 
-MOST_THREADS = 4096
 _Declared: TypeAlias = DeclaredFunction[..., Any]
 
 
 @overload
-def async_function(function: Callable[_P, _R], /) -> DeclaredFunction[_P, _R]: ...
+def async_function(
+    function: Callable[_P, _R],
+    /,
+    *,
+    batch: Batch | int | None = None,
+    idempotent: bool | None = None,
+    threads: int | None = None,
+    blocked_loop_timeout: Duration | None = None,
+    **given: Unpack[OwnArguments],
+) -> DeclaredFunction[_P, _R]: ...
 @overload
 def async_function(
     schema: SchemaLike | None = None,
     *,
     batch: Batch | int | None = None,
     idempotent: bool | None = None,
+    threads: int | None = None,
     blocked_loop_timeout: Duration | None = None,
+    **given: Unpack[OwnArguments],
 ) -> Callable[[Callable[_P, _R]], DeclaredFunction[_P, _R]]: ...
+@documented(OWN_OPTIONS, OwnArguments)
 def async_function(
     schema: SchemaLike | Callable[..., Any] | None = None,
     *,
     batch: Batch | int | None = None,
     idempotent: bool | None = None,
+    threads: int | None = None,
     blocked_loop_timeout: Duration | None = None,
+    **given: Unpack[OwnArguments],
 ) -> _Declared | Callable[[Callable[..., Any]], _Declared]:
     """Declares what a function returns, so that it can be called for every row.
 
-    An ``async def`` is called on an event loop, a plain ``def`` in threads: see `blocking`.
+    An ``async def`` is called on an event loop. A plain ``def`` is called in threads, for clients
+    that block, such as boto3 and requests. Its calls run at the same time, so what they share must
+    bear that. A thread cannot be ended: a call whose row has timed out keeps its thread until it
+    returns, so give the client a timeout of its own.
 
     Without a schema, the return annotation gives the columns: the fields of a dataclass,
     NamedTuple, TypedDict, pydantic model or attrs class, or a ``list`` of these for 0..n rows. A
@@ -339,108 +410,52 @@ def async_function(
 
     Args:
         schema: The returned columns: a DDL string, a `pyarrow.Schema` or a ``StructType``; ``None``
-            takes them from the annotation.
+            takes them from the annotation. Or the function itself.
         batch: Calls the function with lists of rows; it returns one result per row. A `Batch`, or
             an int for its `max_rows`.
         idempotent: Whether a call that is made twice does no more than one. ``hedge=`` needs
             ``True``. With ``False`` a call that ran into ``attempt_timeout`` is not made again,
             whatever ``retry=`` says: it may have been carried out. With ``None`` it is.
+        threads: Calls of a plain ``def`` at most at a time in a task, each in a thread. A job has
+            as many for each of its tasks that run at once. ``None``: `max_concurrency`, and 64 at
+            most.
         blocked_loop_timeout: Ends the task when code that blocks, such as ``time.sleep``, keeps the
             event loop of the worker for so long; ``timeout=`` cannot cancel it. ``None`` only logs
             what blocks.
+        **given: Options of the function wherever it is called, such as ``timeout="5s"``; those of
+            the call win. See `sparkawait.WaitOptions`.
 
     Returns:
-        A decorator; used without parentheses, the decorated function. It can still be called and
+        A decorator; if a function was given, the declared function. It can still be called and
         awaited by itself, and type checkers know what it takes and returns.
 
     Raises:
         ConfigurationError: From the decorator, if the function is a generator, cannot be called
-            with a row, or if the schema is wrong.
+            with a row, is an ``async def`` with `threads`, or if an argument is wrong.
 
     Examples:
         >>> @async_function("doubled bigint")
         ... async def double(row):
         ...     return {"doubled": 2 * row["x"]}
+        >>> @async_function("size bigint", threads=16)
+        ... def size(row):
+        ...     return {"size": s3.head_object(Bucket=row.bucket, Key=row.key)["ContentLength"]}
         >>> @async_function
         ... async def tripled(row) -> int:
         ...     return 3 * row.x
     """
-    if is_function(schema):
-        return declared(schema)
+    columns = None if is_function(schema) else schema
 
     def decorate(function: Callable[..., Any]) -> _Declared:
         return declared(
             function,
-            schema,
+            columns,
             batch,
             idempotent=idempotent,
             blocked_loop_timeout=blocked_loop_timeout,
+            threads=threads,
+            given=given,
         )
-
-    return decorate
-
-
-@overload
-def blocking(
-    function: Callable[_P, _R], /, *, threads: int | None = None
-) -> DeclaredFunction[_P, _R]: ...
-@overload
-def blocking(
-    schema: SchemaLike | None = None,
-    /,
-    *,
-    threads: int | None = None,
-    batch: Batch | int | None = None,
-    idempotent: bool | None = None,
-) -> Callable[[Callable[_P, _R]], DeclaredFunction[_P, _R]]: ...
-def blocking(
-    schema: SchemaLike | Callable[..., Any] | None = None,
-    /,
-    *,
-    threads: int | None = None,
-    batch: Batch | int | None = None,
-    idempotent: bool | None = None,
-) -> _Declared | Callable[[Callable[..., Any]], _Declared]:
-    """Declares a plain function, which is called in threads, and how many of them there are.
-
-    For clients that block, such as boto3 and requests. Without it a plain function is called in
-    `max_concurrency` threads of each task, and 64 at most. Calls run at the same time, so what they
-    share must bear that. A thread cannot be ended: a call whose row has timed out keeps its thread
-    until it returns, so give the client a timeout of its own. Context variables that `open` has set
-    are seen by each call.
-
-    Args:
-        schema: The function; or the returned columns, as for `async_function`.
-        threads: Calls at most at a time in a task, each in a thread. A job has as many for each of
-            its tasks that run at once.
-        batch: As for `async_function`.
-        idempotent: As for `async_function`.
-
-    Returns:
-        The declared function, which is still callable; a decorator where no function is given.
-
-    Raises:
-        ConfigurationError: If the function is an ``async def``, or an argument is wrong.
-
-    Examples:
-        >>> @blocking("size bigint", threads=16)
-        ... def size(row):
-        ...     return {"size": s3.head_object(Bucket=row.bucket, Key=row.key)["ContentLength"]}
-    """
-    if threads is not None:
-        integer(threads, "threads", 1, MOST_THREADS)
-
-    def decorate(function: Callable[..., Any]) -> _Declared:
-        columns = None if is_function(schema) else schema
-        made = declared(function, columns, batch, idempotent=idempotent)
-        if is_async(made.function):
-            refuse(
-                f"`{made.name}` is an `async def`, which is called on an event loop and needs no"
-                " threads; use async_function, or a plain `def`",
-                ErrorKind.FUNCTION_INVALID,
-            )
-        made.threads = threads
-        return made
 
     return decorate(schema) if is_function(schema) else decorate
 
@@ -450,10 +465,17 @@ def declared(
     schema: SchemaLike | None = None,
     batch: Batch | int | None = None,
     *,
-    idempotent: bool | None = None,
-    blocked_loop_timeout: Duration | None = None,
+    given: OwnArguments | None = None,
+    **facts: Any,
 ) -> _Declared:
     """Wraps an ``async def`` or a plain function, or anything that is called like one.
+
+    Args:
+        function: What is wrapped.
+        schema: As for `async_function`, as what follows.
+        batch: How rows are collected.
+        given: Its options.
+        **facts: What it says of itself, of `OF_FUNCTION`.
 
     Raises:
         ConfigurationError: If it is something else, does not take a row, or an argument is wrong.
@@ -464,21 +486,13 @@ def declared(
     check_call(function, name, "row" if batch is None else "rows", hint)
     if schema is not None:
         to_schema(schema)
-    if idempotent is not None:
-        flag(idempotent, "idempotent")
-    optional_duration(blocked_loop_timeout, "blocked_loop_timeout")
+    said = {it: OF_FUNCTION[it].check(value, it) for it, value in facts.items()}
+    if said.get("threads") is not None:
+        refuse_threads(function, name)
     return DeclaredFunction(
         cast("Callable[..., Any]", function),
         schema,
-        the_batch(batch, "batch"),
-        idempotent=idempotent,
-        blocked_loop_timeout=blocked_loop_timeout,
+        OF_FUNCTION["batch"].check(batch, "batch"),
+        options=declared_options(given or {}),
+        **said,
     )
-
-
-def _is_pickled_by_value(module: str) -> bool:
-    """Whether the user has asked a pickler to send what is in `module`, or in its packages."""
-    picklers = (sys.modules.get(name) for name in ("pyspark.cloudpickle", "cloudpickle"))
-    lists = (getattr(one, "list_registry_pickle_by_value", None) for one in picklers)
-    registered = {name for each in lists if each is not None for name in each()}
-    return any(module == name or module.startswith(f"{name}.") for name in registered)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from sparkawait import _core
 from sparkawait._plan.models import Model
 from sparkawait.batch import Batch
-from sparkawait.wait_options import OfColumns, TakesOptions
+from sparkawait.function_options import OfColumns, TakesOptions
 
 
 class NativeFunction(OfColumns, TakesOptions):

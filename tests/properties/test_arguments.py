@@ -152,7 +152,7 @@ def decorated(**given):
 
 
 def in_threads(**given):
-    made = sa.blocking(given.pop("schema", "y bigint"), **given)
+    made = sa.async_function(**{"schema": "y bigint", "threads": 7, **given})
     # A function in the place of the schema is decorated itself.
     if not isinstance(made, sa.AsyncFunction):
         made(plain)
@@ -342,7 +342,7 @@ CALLS = {
     "connector": (lambda **given: sa.connector(**{"name": "A", **given}), parameters(sa.connector)),
     "secret": (lambda **given: sa.secret(**{"name": "A", **given}), parameters(sa.secret)),
     "async_function": (decorated, parameters(sa.async_function)),
-    "blocking": (in_threads, parameters(sa.blocking)),
+    "async_function of a def": (in_threads, parameters(sa.async_function)),
     "ordered_wait": (partial(wait, "ordered"), WAIT),
     "unordered_wait": (partial(wait, "unordered"), WAIT),
     "key_ordered_wait": (partial(wait, "key_ordered"), [*WAIT, "key"]),

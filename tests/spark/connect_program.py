@@ -34,7 +34,7 @@ async def double(row):
     return {"doubled": 2 * row["id"], "name": f"number {row['id']}"}
 
 
-@sa.blocking("doubled bigint, name string", threads=7)
+@sa.async_function("doubled bigint, name string", threads=7)
 def double_in_a_thread(row):
     return {"doubled": 2 * row["id"], "name": f"number {row['id']}"}
 

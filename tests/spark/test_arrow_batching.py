@@ -18,14 +18,15 @@ def doubled(batch):
     return pa.RecordBatch.from_pydict({"doubled": pc.multiply(batch["id"], 2)})
 
 
-@pytest.mark.parametrize("declare", [sa.async_function, sa.blocking], ids=["declared", "blocking"])
+@pytest.mark.parametrize("threads", [None, 3])
 @pytest.mark.parametrize("wait", [sa.ordered_wait, sa.unordered_wait])
-def test_each_row_comes_out_once_with_its_result(spark, calls, declare, wait):
+def test_each_row_comes_out_once_with_its_result(spark, calls, threads, wait):
     def noted(batch):
         calls.add(batch.num_rows)
         return doubled(batch)
 
-    function = declare("doubled long", batch=sa.Batch(max_rows=331, arrow=True))(noted)
+    batch = sa.Batch(max_rows=331, arrow=True)
+    function = sa.async_function("doubled long", batch=batch, threads=threads)(noted)
     rows = wait(spark.range(ROWS, numPartitions=3), function, channel=F.col("id") % 5)
 
     assert sorted(map(tuple, rows.collect())) == [(i, 2 * i) for i in range(ROWS)]

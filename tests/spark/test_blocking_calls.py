@@ -63,7 +63,7 @@ def test_as_many_threads_as_are_said_call_at_the_same_time(spark):
 
 
 def test_it_goes_with_functions_beside_it_and_behind_it_and_with_captured_failures(spark):
-    @sa.blocking("halved double", threads=5)
+    @sa.async_function("halved double", threads=5)
     def halve(row):
         if row.id % 13 == 0:
             raise ConnectionError(row.id)
@@ -73,7 +73,7 @@ def test_it_goes_with_functions_beside_it_and_behind_it_and_with_captured_failur
     async def tripled(row) -> int:
         return 3 * row.id
 
-    @sa.blocking("sum double", batch=7)
+    @sa.async_function("sum double", batch=7)
     def add(rows):
         return [None if row.halved is None else row.halved + row.tripled for row in rows]
 
@@ -95,7 +95,7 @@ def test_a_job_ends_although_calls_hang(spark):
 
     rows = sa.unordered_wait(
         spark.range(61, numPartitions=2),
-        sa.blocking(hangs, threads=13),
+        sa.async_function(hangs, threads=13),
         schema="doubled long",
         timeout="613ms",
         on_error="capture",

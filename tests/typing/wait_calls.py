@@ -46,7 +46,7 @@ def fallback(row: sa.Row) -> dict[str, str]:
     return {"name": f"unknown {row['id']}"}
 
 
-@sa.blocking("name string", threads=7)
+@sa.async_function("name string", threads=7)
 def plain(row: sa.Row) -> dict[str, str]:
     """Blocks."""
     return {"name": row["id"]}
@@ -72,7 +72,7 @@ def accepted(df: DataFrame, batch: pa.RecordBatch) -> None:
     sa.ordered_wait(df, [fallback, plain, declared, plain.with_options(timeout="1s")])
     sa.ordered_wait(df, fallback, schema="name string")
     sa.async_udf("string")(fallback)
-    sa.ordered_wait(df, sa.blocking(fallback, threads=3), schema="name string")
+    sa.ordered_wait(df, sa.async_function(fallback, threads=3), schema="name string")
     sa.ordered_wait(df, annotated, options=usual, timeout=timedelta(seconds=1))
     sa.ordered_wait(
         df,
@@ -125,7 +125,7 @@ def accepted(df: DataFrame, batch: pa.RecordBatch) -> None:
 def refused(df: DataFrame, batch: pa.RecordBatch) -> None:
     """A wrong type, word or name of an option."""
     sa.ordered_wait(df, "declared")  # pyright: ignore[reportArgumentType]
-    sa.blocking("name string", threads="7")  # pyright: ignore[reportCallIssue, reportArgumentType]
+    sa.async_function("name string", threads="7")  # pyright: ignore[reportCallIssue, reportArgumentType]
     sa.ordered_wait(df, declared, timeout=b"5s")  # pyright: ignore[reportArgumentType]
     sa.ordered_wait(df, declared, on_error="ignore")  # pyright: ignore[reportArgumentType]
     sa.ordered_wait(df, declared, capasity=5)  # pyright: ignore[reportCallIssue]
@@ -137,7 +137,7 @@ def refused(df: DataFrame, batch: pa.RecordBatch) -> None:
     sa.unordered_wait(df, declared, circuit_breaker=5.5)  # pyright: ignore[reportArgumentType]
     sa.unordered_wait(df, declared, adaptive_rate=True)  # pyright: ignore[reportCallIssue]
     sa.unordered_wait(df, declared, rate_limit=[5])  # pyright: ignore[reportArgumentType]
-    sa.async_function("name string", batch="64")  # pyright: ignore[reportArgumentType]
+    sa.async_function("name string", batch="64")  # pyright: ignore[reportCallIssue, reportArgumentType]
     sa.unordered_wait(df, declared, channel=5)  # pyright: ignore[reportArgumentType]
     sa.unordered_wait(df, declared, schema=5)  # pyright: ignore[reportArgumentType]
     sa.key_ordered_wait(df, declared, key=5)  # pyright: ignore[reportArgumentType]

@@ -192,7 +192,7 @@ def test_another_result_fails_the_rows_of_its_call_and_says_what_to_return(funct
 def test_only_rows_at_fault_fail_when_calls_are_split():
     calls = []
 
-    @sa.blocking("doubled long", batch=batched(61, split_on_error=True))
+    @sa.async_function("doubled long", batch=batched(61, split_on_error=True))
     def picky(batch):
         calls.append(batch.num_rows)
         bad = [i for i in batch["id"].to_pylist() if i % 100 == 7]

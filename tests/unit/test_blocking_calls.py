@@ -41,11 +41,11 @@ WAITS = {
 FORMS = {
     "bare": lambda: (double, {"schema": "doubled long"}),
     "declared": lambda: (sa.async_function("doubled long")(double), {}),
-    "with threads": lambda: (sa.blocking("doubled long", threads=3)(double), {}),
-    "bare with threads": lambda: (sa.blocking(double, threads=5), {"schema": "doubled long"}),
-    "declared again": lambda: (sa.async_function("doubled long")(sa.blocking(double)), {}),
+    "with threads": lambda: (sa.async_function("doubled long", threads=3)(double), {}),
+    "bare with threads": lambda: (sa.async_function(double, threads=5), {"schema": "doubled long"}),
+    "declared again": lambda: (sa.async_function("doubled long")(sa.async_function(double)), {}),
     "many rows": lambda: (
-        sa.blocking("doubled long", batch=7)(lambda rows: [double(row) for row in rows]),
+        sa.async_function("doubled long", batch=7)(lambda rows: [double(row) for row in rows]),
         {},
     ),
     "a lambda": lambda: (lambda row: 2 * row.id, {"schema": "doubled long"}),
@@ -98,7 +98,7 @@ class Together:
 )
 def test_as_many_calls_run_at_a_time_as_there_are_threads_and_no_more(threads, calls, expected):
     together = Together(expected)
-    function = sa.blocking(together, threads=threads)
+    function = sa.async_function(together, threads=threads)
     given = {} if calls is None else {"max_concurrency": calls}
     rows = 3 * expected
 
@@ -113,7 +113,7 @@ def test_as_many_calls_run_at_a_time_as_there_are_threads_and_no_more(threads, c
 def test_batches_have_a_thread_each():
     together = threading.Barrier(5)
 
-    @sa.blocking("doubled long", batch=sa.Batch(max_rows=7, linger="1 min"), threads=5)
+    @sa.async_function("doubled long", batch=sa.Batch(max_rows=7, linger="1 min"), threads=5)
     def of_many(rows):
         together.wait(20)
         return [double(row) for row in rows]
@@ -227,7 +227,7 @@ def fed(*batches, after):
 def test_a_call_that_timed_out_keeps_its_thread_and_the_others_go_on(gate, caplog, monkeypatch):
     monkeypatch.setattr(blocking_calls, "RETURN_SECONDS", 0.013)
 
-    @sa.blocking("doubled long", threads=3)
+    @sa.async_function("doubled long", threads=3)
     def hangs_once(row):
         if row["id"] == 5:
             gate.wait(20)
@@ -249,7 +249,7 @@ def test_a_call_that_timed_out_keeps_its_thread_and_the_others_go_on(gate, caplo
 def test_a_thread_that_comes_back_is_used_again(gate, caplog, monkeypatch):
     monkeypatch.setattr(blocking_calls, "RETURN_SECONDS", 0.013)
 
-    @sa.blocking("doubled long", threads=1)
+    @sa.async_function("doubled long", threads=1)
     def hangs_once(row):
         if row["id"] == 0:
             gate.wait(20)
@@ -273,7 +273,7 @@ def test_a_task_whose_threads_all_hang_fails_with_their_ages(gate, monkeypatch):
     monkeypatch.setattr(blocking_calls, "RETURN_SECONDS", 0.003)
     monkeypatch.setattr(blocking_calls, "HANG_SECONDS", 0.007)
 
-    @sa.blocking("doubled long", threads=2)
+    @sa.async_function("doubled long", threads=2)
     def hangs(row):
         gate.wait(20)
 
@@ -335,19 +335,30 @@ async def is_async(row):
     return {"doubled": 1}
 
 
+class AsyncThreads(sa.AsyncFunction):
+    schema, threads = "doubled long", 3
+
+    async def async_invoke(self, row):
+        return {"doubled": 1}
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: sa.blocking(is_async), "`is_async` is an `async def`, which is called on an"),
-        (lambda: sa.blocking(double, threads=0), "`threads` must be an int of at least 1"),
-        (lambda: sa.blocking(double, threads="8"), "`threads` must be an int of"),
-        (lambda: sa.blocking("doubled lon")(double), "unknown or unsupported type 'lon'"),
-        (lambda: sa.blocking(5)(double), "must be a DDL string"),
+        (
+            lambda: sa.async_function(is_async, threads=3),
+            "`is_async` is an `async def`, which is called",
+        ),
+        (lambda: sa.arrow.ordered_wait([], AsyncThreads()), r"`.*AsyncThreads` is an `async def`"),
+        (lambda: sa.async_function(double, threads=0), "`threads` must be an int of at least 1"),
+        (lambda: sa.async_function(double, threads="8"), "`threads` must be an int of"),
+        (lambda: sa.async_function("doubled lon")(double), "unknown or unsupported type 'lon'"),
+        (lambda: sa.async_function(5)(double), "must be a DDL string"),
         (lambda: sa.arrow.ordered_wait([], YieldsRows()), "is a generator; return a list"),
         (lambda: sa.arrow.ordered_wait([], NoThreads()), "`NoThreads.threads` must be"),
         (lambda: sa.arrow.ordered_wait([], double), "`double` has no schema"),
     ],
-    ids=range(8),
+    ids=range(9),
 )
 def test_a_wrong_use_is_refused_with_the_way_out(make, words):
     with pytest.raises(sa.ConfigurationError, match=words):
@@ -355,7 +366,7 @@ def test_a_wrong_use_is_refused_with_the_way_out(make, words):
 
 
 def test_fewer_threads_than_calls_that_were_asked_for_are_said_once(caplog):
-    @sa.blocking("doubled long", threads=7)
+    @sa.async_function("doubled long", threads=7)
     def fewer(row):
         return double(row)
 
@@ -365,4 +376,4 @@ def test_fewer_threads_than_calls_that_were_asked_for_are_said_once(caplog):
     (said,) = [it.getMessage() for it in caplog.records]
     assert "`max_concurrency` is 331, but `" in said
     assert "at most 7 threads of a task; say" in said
-    assert "sparkawait.blocking(fewer, threads=331)" in said
+    assert "sparkawait.async_function(fewer, threads=331)" in said

@@ -11,7 +11,7 @@ import pytest
 import sparkawait as sa
 from sparkawait._plan.facts import facts_of
 from sparkawait._plan.resolve import resolve_unpickled
-from sparkawait.wait_options import OF_CLASS
+from sparkawait.function_options import OWN_OPTIONS
 from tests.support import looked_up
 
 ROWS = 31
@@ -52,7 +52,7 @@ def plan(function, **given):
 
 
 def test_each_option_of_a_function_is_tried():
-    assert VALUES.keys() == OF_CLASS
+    assert VALUES.keys() == OWN_OPTIONS.keys()
 
 
 @pytest.mark.parametrize("name", VALUES)

@@ -81,7 +81,7 @@ def test_threads_of_a_declared_function_keep_what_it_declares(is_partial):
     def ask(rows):
         return [1] * len(rows)
 
-    made = sa.blocking(functools.partial(ask) if is_partial else ask, threads=4)
+    made = sa.async_function(functools.partial(ask) if is_partial else ask, threads=4)
 
     assert facts_of(made) == Facts("y int", sa.Batch(max_rows=7), False, threads=4)
     assert facts_of(ask).threads == 64
@@ -98,7 +98,7 @@ def test_a_call_that_may_do_harm_twice_is_made_once_by_threads_too():
     rows = pa.table({"id": list(range(13))})
     try:
         out = sa.arrow.unordered_wait(
-            rows, sa.blocking(pay, threads=13), on_error="null", warm_up=False, **CALLED_ONCE
+            rows, sa.async_function(pay, threads=13), on_error="null", warm_up=False, **CALLED_ONCE
         ).to_table()
     finally:
         gate.set()

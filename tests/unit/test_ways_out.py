@@ -69,7 +69,7 @@ def of_sql(statement):
         (lambda: sa.WaitOptions(idempotent=True), r"@sa.async_function\(.., idempotent=..\)"),
         (
             lambda: sa.WaitOptions(threads=5),
-            r"set on the function: sa.blocking\(function, threads=..\)",
+            r"belongs to the function: @sa.async_function\(.., threads=..\)",
         ),
         (lambda: sa.WaitOptions(max_retries=5), "`max_retries`; write retry=3"),
         (lambda: sa.secret("NOWHERE_AT_ALL").reveal(), r"after Spark has started does not reach"),
@@ -119,9 +119,9 @@ def with_requests(most):
 WARNED = {
     "threads": (
         lambda: call(plain, max_concurrency=331),
-        "say sparkawait.blocking(plain, threads=331), ask for fewer calls, or write it as",
+        "say sparkawait.async_function(plain, threads=331), ask for fewer calls, or write it",
         [
-            lambda: call(sa.blocking(plain, threads=331), max_concurrency=331),
+            lambda: call(sa.async_function(plain, threads=331), max_concurrency=331),
             lambda: call(plain, max_concurrency=64),
             lambda: call(one, schema="y int", max_concurrency=331),
         ],

@@ -31,7 +31,7 @@ CALLS = {
         ("wait", "tpm", "whose cost is the tokens"),
         ("wait", "batch_size", r"@sa\.async_function\(\.\., batch=100\)"),
         ("wait", "batch", r"belongs to the function: @sa\.async_function\(\.\., batch=\.\.\)"),
-        ("wait", "threads", r"set on the function"),
+        ("wait", "threads", r"the function: @sa\.async_function\(\.\., threads=\.\.\)"),
         ("wait", "max_retries", "write retry=3"),
         ("wait", "max_workers", "write max_concurrency="),
         ("wait", "concurrency", "write max_concurrency="),

@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 from sparkawait._emission import CarryOver, OutputBatches, WatermarkStrategy
 from sparkawait._policies import Adaptive, CircuitBreaker, Hedge
 from sparkawait._quantities import ColumnsLike, Duration, Size
+from sparkawait.batch import Batch
 from sparkawait.cache import Cache
 from sparkawait.capture import OnError
 from sparkawait.channels import Channels
@@ -16,13 +17,12 @@ from sparkawait.rate_limit import RateLimits
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.types import Output, Row, SchemaLike
 
-__all__ = ["ColumnArguments", "FunctionArguments", "WaitArguments"]
+__all__ = ["ColumnArguments", "FunctionArguments", "OwnArguments", "WaitArguments"]
 
 
-class FunctionArguments(TypedDict, total=False):
-    """The options that each of several functions may have for itself, as keywords."""
+class OwnArguments(TypedDict, total=False):
+    """The options that a function may have for itself, as keywords of its decorator."""
 
-    schema: SchemaLike | None
     timeout: Duration | None
     attempt_timeout: Duration | None
     max_wait: Duration | None
@@ -39,9 +39,21 @@ class FunctionArguments(TypedDict, total=False):
     circuit_breaker: CircuitBreaker | bool | None
 
 
-class ColumnArguments(FunctionArguments, total=False):
+class FunctionArguments(OwnArguments, total=False):
+    """What ``with_options`` of a function takes, as keywords."""
+
+    schema: SchemaLike | None
+    batch: Batch | int | None
+    idempotent: bool | None
+    threads: int | None
+    blocked_loop_timeout: Duration | None
+    setup_timeout: Duration | None
+
+
+class ColumnArguments(OwnArguments, total=False):
     """The options that column functions have, too, as keywords."""
 
+    schema: SchemaLike | None
     capacity: Size | None
     output_batches: OutputBatches | None
 

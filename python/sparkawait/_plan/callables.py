@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Hashable, Sequence
+import sys
+from collections.abc import Hashable, Iterator, Sequence
 from inspect import Parameter
 from typing import Any, cast
 
@@ -96,6 +97,16 @@ def undeclared(function: Any) -> Any:
     return function
 
 
+def layers(function: Any) -> Iterator[Any]:
+    """Yields `function`, and what it wraps, and what that wraps."""
+    while function is not None:
+        yield function
+        if isinstance(function, functools.partial):
+            function = function.func
+        else:  # as `functools.wraps` notes it; not asked of objects that answer to any name
+            function = inspect.getattr_static(function, "__wrapped__", None)
+
+
 def without_partials(function: object) -> object:
     """Returns what the partials of `function` call in the end."""
     while isinstance(function, functools.partial):
@@ -133,7 +144,8 @@ def check_function(function: object) -> str:
             f"`{name}` must be a function of a row, an `async def` or a plain `def`",
             ErrorKind.FUNCTION_INVALID,
         )
-    if hasattr(function, "evalType"):  # as whatever has that Spark calls with columns
+    # As whatever has that Spark calls with columns. A declared function has it, too, if asked.
+    if not hasattr(type(function), "async_invoke") and hasattr(function, "evalType"):
         refuse(
             f"`{name}` is a function of columns; give the function that it was made of",
             ErrorKind.FUNCTION_INVALID,
@@ -212,6 +224,20 @@ def refuse_context_manager(function: object, name: str) -> None:
             )
 
 
+def refuse_threads(function: object, name: str) -> None:
+    """Refuses an ``async def`` that was given threads, which it does not use.
+
+    Raises:
+        ConfigurationError: If `function` is one.
+    """
+    if is_async(function):
+        refuse(
+            f"`{name}` is an `async def`, which is called on an event loop and needs no threads;"
+            " leave `threads` out, or write a plain `def`",
+            ErrorKind.FUNCTION_INVALID,
+        )
+
+
 def _yields(function: object) -> bool:
     function = without_partials(function)
     method = getattr(function, "__call__", None)  # noqa: B004 - the method is wanted
@@ -219,3 +245,11 @@ def _yields(function: object) -> bool:
         inspect.isasyncgenfunction(it) or inspect.isgeneratorfunction(it)
         for it in (function, method)
     )
+
+
+def is_pickled_by_value(module: str) -> bool:
+    """Whether the user has asked a pickler to send what is in `module`, or in its packages."""
+    picklers = (sys.modules.get(name) for name in ("pyspark.cloudpickle", "cloudpickle"))
+    lists = (getattr(one, "list_registry_pickle_by_value", None) for one in picklers)
+    registered = {name for each in lists if each is not None for name in each()}
+    return any(module == name or module.startswith(f"{name}.") for name in registered)

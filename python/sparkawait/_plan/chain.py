@@ -23,8 +23,9 @@ from sparkawait._plan.function_checks import may_return_several
 from sparkawait._plan.plan import FunctionGroup, Mode, Plan, joined, numbered, without
 from sparkawait._quantities import Bytes
 from sparkawait.exceptions import ErrorKind
+from sparkawait.function_options import FunctionWithOptions
 from sparkawait.native_function import NativeFunction
-from sparkawait.wait_options import OPTIONS, FunctionWithOptions, WaitOptions
+from sparkawait.wait_options import OPTIONS, WaitOptions
 
 
 @dataclass(frozen=True)

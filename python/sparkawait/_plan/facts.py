@@ -12,17 +12,13 @@ imported there, without what the driver has set. So a worker is told, and never 
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sparkawait._plan.callables import is_async
-from sparkawait._plan.checks import flag, integer
-from sparkawait._quantities import optional_duration
-from sparkawait.batch import Batch, the_batch
-from sparkawait.functions import MOST_THREADS, AsyncFunction, DeclaredFunction
+from sparkawait._plan.callables import is_async, layers, refuse_threads
+from sparkawait.batch import Batch
+from sparkawait.function_options import OF_FUNCTION
+from sparkawait.functions import AsyncFunction, DeclaredFunction
 from sparkawait.native_function import NativeFunction
 from sparkawait.types import SchemaLike
 
@@ -68,23 +64,27 @@ def facts_of(function: AsyncFunction | NativeFunction) -> Facts:
     """
     if isinstance(function, NativeFunction):
         return Facts(batch=function.batching, idempotent=function.idempotent)
-    saying = [it for it in _layers(function) if isinstance(it, AsyncFunction)]
+    saying = [it for it in layers(function) if isinstance(it, AsyncFunction)]
 
-    def said(fact: str, check: Callable[[Any, str], Any]) -> Any:
+    def said(fact: str) -> Any:
         for one in saying:
             value = getattr(one, fact)
             if value is not None:
-                return check(value, f"{one.name}.{fact}")
+                option = OF_FUNCTION.get(fact)
+                return value if option is None else option.check(value, f"{one.name}.{fact}")
         return None
 
-    batch, threads = said("batch", the_batch), said("threads", _threads)
-    is_plain = not is_async(function.what_is_called(batched=batch is not None))
+    batch, threads = said("batch"), said("threads")
+    called = function.what_is_called(batched=batch is not None)
+    is_plain = not is_async(called)
+    if function.threads is not None:
+        refuse_threads(called, function.name)
     return Facts(
-        schema=said("schema", lambda schema, _: schema),
+        schema=said("schema"),
         batch=batch,
-        idempotent=said("idempotent", flag),
-        setup_timeout=said("setup_timeout", optional_duration),
-        blocked_loop_timeout=said("blocked_loop_timeout", optional_duration),
+        idempotent=said("idempotent"),
+        setup_timeout=said("setup_timeout"),
+        blocked_loop_timeout=said("blocked_loop_timeout"),
         threads=threads or _THREADS if is_plain else None,
         has_fallback=has_fallback(type(function)),
     )
@@ -98,18 +98,4 @@ def has_fallback(kind: type[AsyncFunction]) -> bool:
 
 def is_declared(function: object) -> bool:
     """Tells whether `function` is a declared one, or a partial of one, or wraps one."""
-    return any(isinstance(it, DeclaredFunction) for it in _layers(function))
-
-
-def _threads(value: object, name: str) -> int:
-    return integer(value, name, 1, MOST_THREADS)
-
-
-def _layers(function: Any) -> Iterator[Any]:
-    """Yields `function`, and what it wraps, and what that wraps."""
-    while function is not None:
-        yield function
-        if isinstance(function, functools.partial):
-            function = function.func
-        else:  # as `functools.wraps` notes it; not asked of objects that answer to any name
-            function = inspect.getattr_static(function, "__wrapped__", None)
+    return any(isinstance(it, DeclaredFunction) for it in layers(function))

@@ -35,10 +35,11 @@ from sparkawait._policies import Adaptive
 from sparkawait._quantities import columns, is_expression, named
 from sparkawait.channels import Channels, Credits
 from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.function_options import FunctionWithOptions, with_own_options
 from sparkawait.functions import AsyncFunction
 from sparkawait.native_function import NativeFunction
 from sparkawait.retry import AsyncRetryStrategy
-from sparkawait.wait_options import FunctionWithOptions, WaitOptions, with_own_options
+from sparkawait.wait_options import WaitOptions
 
 __all__ = ["Plan", "all_given", "resolve", "resolve_unpickled", "tell_of_threads"]
 
@@ -279,8 +280,8 @@ def tell_of_threads(plan: Plan, tasks: Callable[[], int | None]) -> None:
                 together = f", {threads * at_once} in the {at_once} tasks that run at once"
             warn_once(
                 "`max_concurrency` is %d, but `%s` is a plain function, which is called in at most"
-                " %d threads of a task%s; say sparkawait.blocking(%s, threads=%d), ask for fewer"
-                " calls, or write it as an `async def`",
+                " %d threads of a task%s; say sparkawait.async_function(%s, threads=%d), ask for"
+                " fewer calls, or write it as an `async def`",
                 asked,
                 it.function.name,
                 threads,

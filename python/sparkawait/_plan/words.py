@@ -35,8 +35,7 @@ _TABLE: tuple[tuple[str, _Meanings], ...] = (
             (None, "rows of a call are set on the function: @sa.async_function(.., batch=100)"),
         ),
     ),
-    ("batch idempotent", ((None, _OF_FUNCTION),)),
-    ("threads", ((None, "threads are set on the function: sa.blocking(function, threads=..)"),)),
+    ("batch idempotent threads", ((None, _OF_FUNCTION),)),
     (
         "retries max_retries num_retries retry_count max_attempts attempts tries",
         (

@@ -57,10 +57,9 @@ def ordered_wait(
             list of dicts, one for each row; or a dict with a list for each column. Or an iterable
             of these and of record batches, all of one schema, which is pulled lazily and ahead of
             need. An asynchronous one is for an ``async for`` over the output.
-        function: An ``async def``, or a plain function, which is called in threads
-            (`sparkawait.blocking`), decorated with `sparkawait.async_function` or with ``schema=``
-            given here; an `AsyncFunction` or a native function; or a list of several, which are
-            called for a row side by side.
+        function: An ``async def``, or a plain function, which is called in threads, decorated with
+            `sparkawait.async_function` or with ``schema=`` given here; an `AsyncFunction` or a
+            native function; or a list of several, which are called for a row side by side.
         chain: Whether this call joins the task of the call that returned `batches`: one thread
             drives both operators, and this one begins with the first row that the other completes.
         metrics: Adds up what this and other calls count, while they run and after they ended:

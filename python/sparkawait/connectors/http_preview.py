@@ -29,7 +29,7 @@ from sparkawait.connectors.http_body import Each, Lines, changed
 from sparkawait.connectors.http_client import Client
 from sparkawait.connectors.http_request import HttpFunction, Request
 from sparkawait.exceptions import ErrorKind
-from sparkawait.wait_options import FunctionWithOptions
+from sparkawait.function_options import FunctionWithOptions
 
 # -- whether a document has something at a path, and what there is on the way. Pure functions
 

@@ -23,9 +23,10 @@ from sparkawait._plan.plan import Plan
 from sparkawait._quantities import ColumnExpression, is_expression
 from sparkawait.cache import Cache
 from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.function_options import FunctionWithOptions, with_own_options
 from sparkawait.rate_limit import RateLimit
 from sparkawait.spark.schemas import types_within
-from sparkawait.wait_options import FunctionWithOptions, WaitOptions, with_own_options
+from sparkawait.wait_options import WaitOptions
 
 _CACHE, _CHANNELS = ErrorKind.CACHE_INVALID, ErrorKind.CHANNELS_INVALID
 _WATERMARK = ErrorKind.WATERMARK_INVALID

@@ -37,6 +37,7 @@ from sparkawait._plan.resolve import all_given
 from sparkawait._worker.results import Built, ResultBuilder
 from sparkawait.capture import kept_of
 from sparkawait.exceptions import ErrorKind
+from sparkawait.function_options import FunctionWithOptions, with_own_options
 from sparkawait.functions import AsyncFunction, AsyncFunctionLike
 from sparkawait.metrics import Metrics
 from sparkawait.native_function import NativeFunction
@@ -46,12 +47,7 @@ from sparkawait.spark.schemas import to_arrow
 from sparkawait.spark.session import Session, is_connect
 from sparkawait.spark.shipment import Shipment
 from sparkawait.spark.wait import check_ends, unordered_wait, with_safe_names
-from sparkawait.wait_options import (
-    FunctionWithOptions,
-    WaitArguments,
-    WaitOptions,
-    with_own_options,
-)
+from sparkawait.wait_options import WaitArguments, WaitOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

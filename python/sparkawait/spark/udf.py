@@ -26,6 +26,7 @@ from sparkawait._plan.plan import Plan
 from sparkawait._plan.return_types import names_columns, schema_of
 from sparkawait.capture import kept_of
 from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.function_options import FunctionWithOptions, with_own_options
 from sparkawait.functions import AsyncFunction, AsyncFunctionLike, declared
 from sparkawait.metrics import Metrics, accumulator_of
 from sparkawait.native_function import NativeFunction
@@ -43,14 +44,7 @@ from sparkawait.spark.schemas import bare, columns_for_spark, result_fields
 from sparkawait.spark.session import Session
 from sparkawait.spark.shipping import require_packages, run_drivers_python
 from sparkawait.types import ReturnsLike, to_result, to_schema
-from sparkawait.wait_options import (
-    COLUMN_OPTIONS,
-    OPTIONS,
-    ColumnArguments,
-    FunctionWithOptions,
-    WaitOptions,
-    with_own_options,
-)
+from sparkawait.wait_options import COLUMN_OPTIONS, OPTIONS, ColumnArguments, WaitOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -212,7 +212,7 @@ class Calls:
     def _plain(self, schema: str, declared: Mapping[str, Any]) -> Any:
         if self.part.batch is not None and self.part.batch.arrow:
 
-            @sa.blocking(schema, batch=self.part.batch, **declared)
+            @sa.async_function(schema, batch=self.part.batch, **declared)
             def of_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
                 return self._columns(self._answer_in_thread(batch.to_pylist()))
 
@@ -220,13 +220,13 @@ class Calls:
 
         if self.part.kind == "batch":
 
-            @sa.blocking(schema, batch=self.part.batch, **declared)
+            @sa.async_function(schema, batch=self.part.batch, **declared)
             def of_many(rows: list[sa.Row]) -> list[Any]:
                 return self._answer_in_thread([dict(row) for row in rows])
 
             return of_many
 
-        @sa.blocking(schema, **declared)
+        @sa.async_function(schema, **declared)
         def of_one(row: sa.Row) -> Any:
             return self._answer_in_thread([dict(row)])[0]
 

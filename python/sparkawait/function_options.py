@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A function and the options that it has for itself, wherever it is given.
+
+```text
+  a decorator, or the body of a class  <  with_options(..)  <  the call
+```
+
+Made on the driver, from any thread; immutable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from sparkawait._plan.arguments import FunctionArguments, OwnArguments
+from sparkawait._plan.callables import layers
+from sparkawait._plan.checks import flag, integer, refuse
+from sparkawait._plan.option import Option, optional, options_of
+from sparkawait._quantities import is_expression, optional_duration
+from sparkawait.batch import the_batch
+from sparkawait.cache import Cache
+from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.wait_options import OPTIONS, WaitOptions
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+__all__ = ["FunctionArguments", "FunctionWithOptions", "OwnArguments"]
+
+OWN_OPTIONS = {it: o for it, o in OPTIONS.items() if o.of_function and it != "schema"}
+"""Those that a function may have for itself: in its decorator or the body of its class."""
+
+MOST_THREADS = 4096
+
+
+class _OfFunction:
+    """What a function says of itself, beside the options that a call may have as well."""
+
+    batch = Option(
+        "calls the function with lists of rows; it returns one result per row. A `Batch`, or an int"
+        " for its `max_rows`",
+        the_batch,
+        type="Batch | int | None",
+    )
+    idempotent = Option(
+        "whether a call that is made twice does no more than one. `hedge` needs `True`. With"
+        " `False` a call that ran into `attempt_timeout` is not made again, whatever `retry` says:"
+        " it may have been carried out. With `None` it is",
+        optional(flag),
+        type="bool | None",
+    )
+    threads = Option(
+        "calls of a plain `def` at most at a time in a task, each in a thread. A job has as many"
+        " for each of its tasks that run at once",
+        optional(lambda value, name: integer(value, name, 1, MOST_THREADS)),
+        type="int | None",
+        shown="= `max_concurrency`, and 64 at most",
+    )
+    blocked_loop_timeout = Option(
+        "ends the task when code that blocks, such as `time.sleep`, keeps the event loop of the"
+        " worker for so long; `timeout` cannot cancel it. `None` only logs what blocks",
+        optional_duration,
+        type="Duration | None",
+    )
+    setup_timeout = Option(
+        "how long `open` of a class may take, and `close`, each: what takes longer is cancelled and"
+        " fails the task. `None`: no limit for `open`, and 30 s for `close`",
+        optional_duration,
+        type="Duration | None",
+    )
+
+
+OF_FUNCTION = options_of(_OfFunction)
+"""What belongs to a function and to no call."""
+
+
+_OF_SPARK = frozenset({"asNondeterministic", "deterministic", "evalType", "func", "returnType"})
+"""What ``spark.udf.register`` looks for in a function of columns."""
+
+
+def asks_for_column(name: str, *given: Any) -> bool:
+    """Whether a function that can be called with rows, too, is to make a column of its arguments.
+
+    It is, if one of them is a ``Column``. Texts alone are the arguments of a call.
+
+    Args:
+        name: The name of the function.
+        *given: Its arguments.
+
+    Raises:
+        ConfigurationError: If there are columns and values among them.
+    """
+    if not any(map(is_expression, given)):
+        return False
+    for it in given:
+        if not (isinstance(it, str) or is_expression(it)):
+            refuse(
+                f"`{name}` got a Column and a value of type `{type(it).__name__}`; to make a"
+                " column, write F.lit(..) for a value; to call it now, give it no Column",
+                ErrorKind.INPUT_INVALID,
+            )
+    return True
+
+
+class OfColumns:
+    """A function of rows that is one of columns, too, as `sparkawait.async_udf` of it is.
+
+    ``df.withColumn("customer", function("id"))`` calls it, and
+    ``spark.udf.register("customer", function)`` makes it known to SQL.
+    """
+
+    def __call__(self, *columns: Any, **named: Any) -> Any:
+        """Returns the column of its results; null for rows that it finds nothing for.
+
+        Args:
+            *columns: Columns or their names, in the order in which the function names them.
+            **named: Columns by the names that the function has for them.
+
+        Raises:
+            ConfigurationError: If these are not the columns that the function reads.
+        """
+        return self._of_columns()(*columns, **named)
+
+    def __getattr__(self, name: str) -> Any:
+        """Returns what Spark asks a function of columns for."""
+        if name in _OF_SPARK:
+            return getattr(self._of_columns(), name)
+        msg = f"`{type(self).__name__}` has no attribute `{name}`"
+        raise AttributeError(msg)
+
+    def _of_columns(self) -> Any:
+        # PySpark is imported for it, which nothing else here needs.
+        return import_module("sparkawait").async_udf(self)
+
+
+def check_class(cls: type) -> None:
+    """Checks each attribute of a class that has the name of an option.
+
+    Raises:
+        ConfigurationError: If a value is wrong, or is a method or a property; or the option is not
+            one of a function.
+    """
+    for name, value in vars(cls).items():
+        option = OPTIONS.get(name)
+        if option is None or _is_fallback(name, value):
+            continue
+        attribute = f"{cls.__qualname__}.{name}"
+        rename = f"rename the attribute if it is not meant as the option `{name}`"
+        if not option.of_function:
+            refuse(
+                f"`{attribute}` is an option of a call; give it to the wait function, or {rename}"
+            )
+        if callable(value) and not isinstance(value, type):
+            other = " the method for rows that timed out is `on_timeout(row)`;" * (
+                name == "timeout"
+            )
+            refuse(f"`{attribute}` is a function, got where an option is;{other} {rename}")
+        _refuse_expression(value, attribute, "class")
+        try:
+            option.check(value, attribute)
+        except ConfigurationError as error:
+            msg = f"{str(error).splitlines()[0]}; {rename}"
+            raise ConfigurationError(msg, error.kind) from None
+
+
+def declared_options(given: OwnArguments) -> dict[str, Any]:
+    """Returns the options that a decorator was given.
+
+    Raises:
+        ConfigurationError: If a value is wrong, has an expression, or is not of a function.
+    """
+    options = _of_one_function(given)
+    for option, value in options.items():
+        _refuse_expression(value, option, "function")
+    return options
+
+
+def _of_one_function(given: Any) -> dict[str, Any]:
+    options = WaitOptions(**given).given
+    for name in options:
+        if not OPTIONS[name].of_function:
+            refuse(f"`{name}` is not an option of one function; give it to the wait function")
+    return options
+
+
+def _refuse_expression(value: Any, option: str, holder: str) -> None:
+    if _has_expression(value):
+        refuse(
+            f"`{option}` has an expression, which cannot be sent with a {holder}; name a column"
+            " there, or give the expression by `with_options` or to the call"
+        )
+
+
+def _has_expression(value: Any) -> bool:
+    """Whether an option is an expression, or made of one, which Spark has to compute."""
+    if isinstance(value, (list, tuple)):
+        return any(map(_has_expression, cast("list[Any]", value)))
+    if is_expression(value):
+        return True
+    columns = value.columns or () if isinstance(value, Cache) else ()
+    return any(map(is_expression, [*columns, getattr(value, "cost", None)]))
+
+
+def _is_fallback(name: str, value: object) -> bool:
+    """Whether an attribute is the method for rows that timed out."""
+    is_method = callable(value) or isinstance(value, (staticmethod, classmethod))
+    return name == "on_timeout" and is_method
+
+
+def with_own_options(function: Any) -> Any:
+    """Returns a function, or each of several, with the options that it has for itself.
+
+    Those are in the body of its class, or were given to its decorator, also of a function that it
+    wraps. Options that it was given by ``with_options`` win over those.
+    """
+    if isinstance(function, (list, tuple)):
+        return [with_own_options(it) for it in cast("list[Any]", function)]
+    given: dict[str, Any] = {}
+    called = function
+    if isinstance(function, FunctionWithOptions):
+        called, given = function.function, function.options.given
+    own: dict[str, Any] = {}
+    for layer in layers(called):
+        if isinstance(layer, TakesOptions):
+            own = {**layer.own_options(), **own}
+    return FunctionWithOptions(called, WaitOptions(**{**own, **given})) if own else function
+
+
+def _options_in_class(cls: type) -> dict[str, Any]:
+    """Returns the options in the bodies of a class and its bases. Not asked of an instance."""
+    found: dict[str, Any] = {}
+    for owner in cls.__mro__:
+        if owner is TakesOptions:
+            break
+        found |= {
+            name: value
+            for name, value in vars(owner).items()
+            if name in OWN_OPTIONS and name not in found and not _is_fallback(name, value)
+        }
+    return found
+
+
+class TakesOptions:
+    """What can be called with options of its own: a function of Python, or a native one."""
+
+    @property
+    def name(self) -> str:
+        """What messages and metrics call it."""
+        raise NotImplementedError
+
+    is_called_with_rows: ClassVar[bool] = False
+    """Whether it can be called by itself, as one that was decorated."""
+
+    def own_options(self) -> Mapping[str, Any]:
+        """Returns the options that it has for itself: those in the body of its class."""
+        return _options_in_class(type(self))
+
+    def with_facts(self, facts: Mapping[str, Any]) -> TakesOptions:
+        """Returns the function that says `facts` of itself, which are of `OF_FUNCTION`.
+
+        Raises:
+            ConfigurationError: If it is a native function.
+        """
+        refuse(
+            f"`{next(iter(facts))}` is not an option of the native function `{self.name}`; `batch`"
+            " and `idempotent` are given where it is made, if it has them"
+        )
+
+    def with_options(self, **given: Unpack[FunctionArguments]) -> FunctionWithOptions:
+        """Returns this function with options of its own, such as ``timeout="1s"``.
+
+        They are those of the function wherever it is called, also as one of several that are called
+        for a row side by side; options of the call win where it is called alone. Options that are
+        about rows, such as ``capacity``, are those of the call.
+
+        Raises:
+            ConfigurationError: If a value is wrong, or an option is not of a function.
+        """
+        return FunctionWithOptions.of(self, given)
+
+
+@dataclass(frozen=True)
+class FunctionWithOptions(OfColumns):
+    """A function with options of its own, as one of several that are called for a row.
+
+    Attributes:
+        function: The function.
+        options: What it is called with, unless the call says otherwise.
+    """
+
+    function: TakesOptions
+    options: WaitOptions
+
+    @staticmethod
+    def of(function: TakesOptions, given: FunctionArguments) -> FunctionWithOptions:
+        """Returns `function` with these options.
+
+        Raises:
+            ConfigurationError: If a value is wrong, or an option is not of a function.
+        """
+        every: dict[str, Any] = {**given}
+        facts = {name: every.pop(name) for name in OF_FUNCTION if name in every}
+        options = WaitOptions(**_of_one_function(every))
+        if facts:
+            function = function.with_facts(facts)
+        return FunctionWithOptions(function, options)
+
+    def __call__(self, *columns: Any, **named: Any) -> Any:
+        """Returns the column of its results; or calls what was decorated, as that would be called.
+
+        Args:
+            *columns: Columns or their names, in the order in which the function names them.
+            **named: Columns by the names that the function has for them.
+
+        Raises:
+            ConfigurationError: If these are not the columns that the function reads.
+        """
+        called: Any = self.function
+        takes_rows = called.is_called_with_rows
+        if takes_rows and not asks_for_column(self.name, *columns, *named.values()):
+            return called(*columns, **named)
+        return super().__call__(*columns, **named)
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return self.function.name
+
+    def with_options(self, **given: Unpack[FunctionArguments]) -> FunctionWithOptions:
+        """Returns the function with further options, which win over those that it has."""
+        both: Any = {**self.options.given, **given}
+        return FunctionWithOptions.of(self.function, both)

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
-# A Spark that lives for minutes is done before what its better compiler works on is of use. With that one
-# alone, Java reserves 48 MB for compiled code: what hundreds of queries generate does not fit in there,
-# and is thrown away and compiled again and again. Java 8 looks at the first only; the second is for
-# executors, launchers and masters too.
+# A Spark that lives for minutes is done before what its better compiler works on is of use. With
+# that one alone, Java reserves 48 MB for compiled code: what hundreds of queries generate does not
+# fit in there, and is thrown away and compiled again and again. Java 8 looks at the first only; the
+# second is for executors, launchers and masters too.
 FLAGS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 for name in ("SPARK_SUBMIT_OPTS", "JDK_JAVA_OPTIONS"):
     os.environ.setdefault(name, FLAGS)

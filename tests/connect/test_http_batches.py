@@ -14,8 +14,19 @@ import pyarrow as pa
 import pytest
 
 import sparkawait as sa
+from sparkawait import arrow
+from sparkawait._plan.resolve import resolve_unpickled
 from tests.support.batches import RETRY, bulk, doubled, inputs, lookup, ok, rows, serve
 from tests.support.scripted_server import Answer, Request
+
+
+def paid(function: Any, batch: pa.RecordBatch, **options: Any) -> tuple[list[Any], dict[str, int]]:
+    """Returns the rows, and the permits that were taken of each limit."""
+    totals: dict[str, Any] = {}
+    plan = resolve_unpickled("ordered", function, input_schema=None, capacity=331, **options)
+    out = arrow.run(plan, iter([batch]), on_metrics=totals.update)
+    found = [row for part in out for row in part.to_pylist()]
+    return found, {name: it["permits"] for name, it in totals["rate_limits"].items()}
 
 
 def test_rows_go_together_and_each_has_its_own_result():
@@ -210,6 +221,34 @@ def test_a_row_at_fault_is_found_where_that_is_asked_for():
         assert "13 is not allowed" in found[13]["error"]["message"]
         # The request, and two for each halving.
         assert len(server.requests) == 9
+
+
+@pytest.mark.parametrize("channel", [None, "c"])
+def test_the_parts_of_a_request_that_fails_pay_as_any_request(channel: str | None):
+    def reply(request: Request, _: int) -> Answer:
+        items = inputs(request)
+        return (422, {}, b"no") if any(x % 16 == 7 for x in items) else ok(doubled(items))
+
+    with serve(reply) as server:
+        limits = [
+            sa.RateLimit("90001/s", burst=61, cost=3, name="rows"),
+            sa.RateLimit("70001/s", burst=7, cost=2, name="requests", per="request"),
+        ]
+        batch = sa.Batch(max_rows=61, linger="1ms", split_on_error=True)
+        many = pa.record_batch({"x": list(range(331)), "c": [x % 3 for x in range(331)]})
+        given = {"channel": channel, "rate_limit": limits, "on_error": "capture"}
+        found, permits = paid(lookup(server, batch=batch), many, **given)
+
+        failed = [x for x in range(331) if x % 16 == 7]
+        assert [row["x"] for row in found if row["error"]] == failed
+        assert {row["error"]["kind"] for row in found if row["error"]} == {"request-refused"}
+        sizes = [len(inputs(request)) for request in server.requests]
+        assert permits == {"rows": 3 * sum(sizes), "requests": 2 * len(sizes)}
+        assert sum(sizes) > 331
+        # Each row at fault has been asked for alone, and no row more often than halving takes.
+        asked = Counter(x for request in server.requests for x in inputs(request))
+        assert sizes.count(1) >= len(failed)
+        assert max(asked.values()) <= 7
 
 
 @pytest.mark.parametrize("status", [401, 404, 429, 503])

@@ -176,10 +176,9 @@ def of_metrics(case: Case, calls: Sequence[Calls], metrics: list[dict[str, Any]]
         yield f"{rows} rows, {counts['admitted']} admitted, {left} left"
     made = sum(map(len, of_function.of.values()))
     part = of_function.part
-    splits = part.batch is not None and part.batch.split_on_error
-    if not splits and made > counts["attempts"]:
+    if made > counts["attempts"]:
         yield f"{made} calls, {counts['attempts']} attempts"
-    is_exact = not (part.has_limits_in_time or "cache" in part.options or splits)
+    is_exact = not (part.has_limits_in_time or "cache" in part.options)
     if is_exact and made != counts["attempts"]:
         yield f"{made} calls are not {counts['attempts']} attempts"
 

@@ -15,22 +15,38 @@ from sparkawait.functions import FunctionContext
 
 
 class FakeRow(dict):
-    """A row as `_core.Row` is one: a mapping with an id, hashed by identity."""
+    """An attempt at a row as `_core.Row` is one: a mapping, hashed by identity."""
 
-    def __init__(self, number, cells):
+    def __init__(self, number, cells, attempt=1):
         super().__init__(cells)
-        self.id = self.__sparkawait_attempt__ = number
+        self.id, self.attempt = number, attempt
+        self.__sparkawait_attempt__ = number << 8 | attempt
 
     __hash__ = object.__hash__
 
 
+def again(row, attempt):
+    """Makes another attempt at a row."""
+    other = FakeRow(row.id, row, attempt)
+    other.__dict__ = {**row.__dict__, **other.__dict__}
+    return other
+
+
 class FakePort:
-    """Hands out what the test puts in, and records what the runner answers."""
+    """Hands out what the test puts in, and records what the runner answers.
+
+    Rows of a part come back in the next turn, as where nothing limits calls.
+    """
+
+    gives_back = True
+    """Whether rows of parts come back at once; else the test sends them."""
 
     def __init__(self):
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         self._waiting = []
+        self._attempts = {}
+        self.parts = []
         self.results = {}
         self.retries = {}
         self.failures = {}
@@ -42,7 +58,9 @@ class FakePort:
         return self._read
 
     def send(self, calls=(), cancelled=(), timed_out=()):
-        self._waiting.append((list(calls), list(cancelled), list(timed_out)))
+        self._attempts.update((row.id, row.__sparkawait_attempt__) for row in calls)
+        attempts = [self._attempts[number] for number in cancelled]
+        self._waiting.append((list(calls), attempts, list(timed_out)))
         os.write(self._write, b"x")
 
     def close(self):
@@ -78,6 +96,11 @@ class FakePort:
         self.failures[row.id] = (error, kind, retry, delay)
         if pause is not None:
             self.pauses[row.id] = pause
+
+    def divide(self, rows, error):
+        self.parts.append([row.id for row in rows])
+        if self.gives_back:
+            self.send([again(row, row.attempt + 1) for row in rows])
 
 
 class Session:
@@ -135,3 +158,9 @@ def session(request):
 def rows():
     """Makes rows with ids from 0 and a cell ``x``."""
     return lambda count, first=0: [FakeRow(i, {"x": i}) for i in range(first, first + count)]
+
+
+@pytest.fixture
+def attempts():
+    """Makes attempts with a number at those of some rows that are at the given places."""
+    return lambda number, rows, places: [again(rows[it], number) for it in places]

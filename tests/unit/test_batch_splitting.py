@@ -7,7 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sparkawait import Batch, ConfigurationError, RetryAfter, arrow, retry
+from sparkawait import Batch, Channels, ConfigurationError, RetryAfter, arrow, retry
+from sparkawait._worker import batch_lines
 from sparkawait.functions import async_function
 
 SPLITTING = Batch(max_rows=1000, linger=0, split_on_error=True)
@@ -133,17 +134,116 @@ def test_rows_that_nobody_waits_for_are_not_asked_for_again(session, rows):
     one.run(cancelled=[0, 1, 6])
     gate[0].set_exception(ValueError())
     one.turn()
-    assert calls[1:] == [[2, 3]]
+    assert calls[1:] == [[2, 3], [4, 5, 7]]
 
-    # The part that is being asked for is left when nobody waits for it.
+    # A part that nobody waits for is cancelled, and the others go on.
     port = one.run(cancelled=[2, 3])
     assert gate[1].cancelled()
-    assert calls[2:] == [[4, 5, 7]]
     gate[2].set_result(None)
     one.turn()
 
     assert sorted(port.results) == [4, 5, 7]
     assert port.failures == {}
+
+
+def returning(session, poison, **options):
+    """A function that fails with rows in `poison`; rows come back when the test sends them."""
+    function, calls = poisoned(poison, **options)
+    one = session(function)
+    one.port.gives_back = False
+    return one, calls
+
+
+def test_rows_of_a_part_wait_for_one_another_and_for_no_others(session, rows, attempts):
+    batch = Batch(max_rows=8, linger="1h", split_on_error=True)
+    one, calls = returning(session, {5}, batch=batch)
+    first = rows(8)
+    one.run(*first)
+    assert one.port.parts == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+    # They come back as their limits let them, among other rows.
+    others = rows(2, first=8)
+    one.run(*attempts(2, first, [0, 1, 4]), others[0])
+    assert calls[1:] == []
+    one.run(*attempts(2, first, [5, 6, 7]), others[1])
+    assert calls[1:] == [[4, 5, 6, 7]]
+    one.run(*attempts(2, first, [2, 3]))
+    assert calls[2:] == [[0, 1, 2, 3]]
+    assert sorted(one.port.results) == [0, 1, 2, 3]
+
+
+def test_a_part_goes_out_without_rows_that_do_not_come_back_in_time(session, rows, attempts):
+    batch = Batch(max_rows=8, linger="1h", split_on_error=True)
+    one, calls = returning(session, {5}, batch=batch)
+    first = rows(8)
+    one.run(*first)
+    one.run(*attempts(2, first, [4, 5, 7]))
+    assert calls[1:] == []
+
+    # The row 6 has timed out, say.
+    one.runner._on_timer()
+    one.turn()
+    assert calls[1:] == [[4, 5, 7]]
+    assert one.port.parts[2:] == [[4], [5, 7]]
+
+    # One that comes later after all goes alone.
+    one.run(*attempts(2, first, [6]))
+    assert calls[2:] == [[6]]
+
+
+def test_a_row_of_a_part_that_is_cancelled_while_it_waits_is_taken_out(session, rows, attempts):
+    batch = Batch(max_rows=8, linger="1h", split_on_error=True)
+    one, calls = returning(session, {5}, batch=batch)
+    first = rows(8)
+    one.run(*first)
+    one.run(*attempts(2, first, [0, 1, 2]))
+    one.run(cancelled=[0, 2])
+    one.run(*attempts(2, first, [3]))
+
+    assert calls[1:] == [[1, 3]]
+
+
+def test_parts_of_a_channel_wait_for_its_calls(session, rows):
+    gates, calls = [], []
+
+    @async_function("y bigint", batch=Batch(max_rows=4, linger=0, split_on_error=True))
+    async def wait(rows):
+        calls.append([row["x"] for row in rows])
+        gates.append(asyncio.get_running_loop().create_future())
+        await gates[-1]
+        return [{"y": row["x"]} for row in rows]
+
+    channels = Channels(max_per_channel=4)
+    one = session(wait, capacity=8, max_concurrency=2, channel="x", channels=channels)
+    part, other = rows(4), rows(1, first=9)
+    for row in (*part, *other):
+        row.__sparkawait_channel__ = row["x"] // 9
+    one.run(*part)
+    gates[0].set_exception(ValueError())
+    one.turn()
+    assert calls[1:] == [[0, 1]], "the channel has one call at a time"
+    one.run(*other)
+    assert calls[2:] == [[9]]
+    gates[1].set_result(None)
+    one.turn()
+    assert calls[3:] == [[2, 3]]
+    gates[2].set_result(None)
+    gates[3].set_result(None)
+    one.turn()
+    assert sorted(one.port.results) == [0, 1, 2, 3, 9]
+    assert one.runner._lines == {}
+
+
+def test_rows_that_never_come_back_are_forgotten_oldest_first(session, rows, attempts, monkeypatch):
+    monkeypatch.setattr(batch_lines, "_MOST_DIVIDED", 7)
+    one, calls = returning(session, {0, 4, 8})
+    first = rows(12)
+    for at in (0, 4, 8):
+        one.run(*first[at : at + 4])
+
+    assert len(one.runner._divided._lines) == 7
+    one.run(*attempts(2, first, [0, 4, 5]))
+    assert sorted(calls[3:]) == [[0, 4], [5]]
 
 
 def test_the_call_ends_when_nobody_waits_for_any_part(session, rows):
@@ -162,7 +262,8 @@ def test_the_call_ends_when_nobody_waits_for_any_part(session, rows):
     one.run(cancelled=[0, 1, 2, 3])
 
     assert gate[1].cancelled()
-    assert calls == [4, 2]
+    assert gate[2].cancelled()
+    assert calls == [4, 2, 2]
     assert one.runner._calls == set()
 
 

@@ -285,11 +285,12 @@ def test_settle_needs_a_limit_where_several_may_be_meant_and_the_row():
 @pytest.mark.parametrize("scope", ["task", "host"])
 @pytest.mark.parametrize("burst", [1, 1000])
 def test_a_limit_counts_the_calls_of_a_batched_function_if_asked_to(channel, scope, burst):
-    calls = []
+    calls, tokens = [], []
 
     @sa.async_function("seen bigint", batch=sa.Batch(max_rows=4, split_on_error=True))
     async def see_many(rows):
         calls.append(len(rows))
+        tokens.extend(row["tokens"] for row in rows)
         if len(rows) > 1 and any(row["id"] == 7 for row in rows):
             raise ValueError
         return [{"seen": row["id"]} for row in rows]
@@ -302,8 +303,70 @@ def test_a_limit_counts_the_calls_of_a_batched_function_if_asked_to(channel, sco
     rows, permits = run(see_many, channel=channel, rate_limit=limits, timeout="5s")
 
     assert sorted(row["seen"] for row in rows) == IDS
-    assert permits == {name: 5 * len(calls), "tokens": TOKENS}
+    assert permits == {name: 5 * len(calls), "tokens": sum(tokens)}
     assert max(calls) > 1
+
+
+@pytest.mark.parametrize("arrow_batches", [False, True])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("channel", [None, "tenant"])
+@pytest.mark.parametrize("scope", ["task", "host"])
+def test_the_parts_of_a_call_that_fails_pay_as_any_call(mode, channel, scope, arrow_batches):
+    calls = []
+
+    def fail_some(ids):
+        calls.append(len(ids))
+        if any(it % 16 == 7 for it in ids):
+            raise ValueError(ids[0])
+
+    @sa.async_function(
+        "seen bigint", batch=sa.Batch(61, linger="1ms", split_on_error=True, arrow=arrow_batches)
+    )
+    async def see_most(rows):
+        if arrow_batches:
+            fail_some(rows["id"].to_pylist())
+            return pa.record_batch({"seen": rows["id"]})
+        fail_some([row["id"] for row in rows])
+        return [{"seen": row["id"]} for row in rows]
+
+    many = pa.record_batch({"id": list(range(331)), "tenant": [f"t{it % 3}" for it in range(331)]})
+    name = f"parts {mode} {channel} {arrow_batches}"
+    limits = [
+        RateLimit("90001/s", 61, 3, scope, name=name),
+        RateLimit("70001/s", 7, 2, scope, name=f"requests {name}", per="request"),
+    ]
+    given = {"mode": mode, "channel": channel, "rate_limit": limits, "on_error": "capture"}
+    rows, permits = run(see_most, many, timeout="1h", capacity=331, **given)
+
+    failed = [it for it in range(331) if it % 16 == 7]
+    assert sorted(it["id"] for it in rows) == list(range(331))
+    assert sorted(it["id"] for it in rows if it["error"] is not None) == failed
+    assert {it["error"]["kind"] for it in rows if it["error"]} == {"user-function-failed"}
+    assert permits == {name: 3 * sum(calls), f"requests {name}": 2 * len(calls)}
+    assert sum(calls) > 331
+
+
+def test_a_part_is_an_attempt_and_takes_no_retry():
+    calls = []
+
+    @sa.async_function("seen bigint", batch=sa.Batch(16, linger="1ms", split_on_error=True))
+    async def see_most(rows):
+        calls.append([row["id"] for row in rows])
+        if any(row["id"] == 3 for row in rows):
+            raise ConnectionError
+        return [{"seen": row["id"]} for row in rows]
+
+    retry = sa.retry.fixed_delay(2, "1ms", if_exception=ConnectionError)
+    options = {"retry": retry, "info": "info", "on_error": "capture", "timeout": "1h"}
+    rows, _ = run(see_most, capacity=10, **options)
+
+    of = {it["id"]: it for it in rows}
+    assert of[3]["error"]["kind"] == "retries-exhausted"
+    alone = [call for call in calls if call == [3]]
+    assert len(alone) == 3, "the first call of the row alone, and two retries"
+    for number, row in of.items():
+        assert row["info"]["attempts"] == sum(number in call for call in calls)
+        assert (row["error"] is None) == (number != 3)
 
 
 def test_rows_wait_for_the_permit_of_their_request_and_do_not_age():

@@ -11,13 +11,15 @@ extension module: what a call costs is per batch and per column. Runs on the eve
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import Any, NoReturn, cast
 
 import pyarrow as pa
 
 from sparkawait._core import Row, RowGroup
 from sparkawait._plan.plan import Plan
-from sparkawait._worker.batching import BatchRunner, Call, Line, may_be_of_rows
+from sparkawait._worker.batch_lines import Line
+from sparkawait._worker.batching import BatchRunner, Call, may_be_of_rows
 from sparkawait._worker.runner import Parts
 from sparkawait.exceptions import ErrorKind, ResultError
 
@@ -39,16 +41,29 @@ class ArrowRunner(BatchRunner):
     def _start(self, calls: list[Any]) -> None:
         due = self.loop.time() + self._linger
         for channel, group in calls:
-            line = self._line(channel if self._has_channels else None)
-            line.append(group, due, counts_bytes=False)
-            self._added_to(line)
+            for line, rows in self._by_line(channel if self._has_channels else None, group):
+                line.append(rows, due, counts_bytes=False)
+                self._added_to(line)
         self._send_due()
 
-    def _new_line(self, key: int | None) -> Line:
-        return GroupLine(key)
+    def _by_line(self, key: int | None, group: RowGroup) -> Iterator[tuple[Line, Any]]:
+        """Divides a group of one channel by the lines that its rows belong to."""
+        if self._divided:
+            back: dict[Line, set[int]] = {}
+            for attempt in group.numbers():
+                line = self._take_back(attempt)
+                if line is not None:
+                    back.setdefault(line, set()).add(attempt)
+            for line, attempts in back.items():
+                yield line, group.take(attempts)
+        if len(group):
+            yield self._line(key), group
 
-    def _new_call(self, line: Line) -> Call:
-        return ArrowCall(self, line, line.take(self._size.rows, None))
+    def _new_line(self, key: int | None, missing: int | None = None) -> Line:
+        return GroupLine(key, missing)
+
+    def _new_call(self, line: Line, rows: Any) -> Call:
+        return ArrowCall(self, line, rows)
 
 
 class GroupLine(Line):
@@ -93,7 +108,7 @@ class GroupLine(Line):
 
 
 class ArrowCall(Call):
-    """A call of `async_invoke_batch` with a record batch; halves of it with `split_on_error`."""
+    """A call of `async_invoke_batch` with a record batch."""
 
     def __init__(self, runner: ArrowRunner, line: Line, rows: RowGroup) -> None:
         """Starts the call."""
@@ -106,39 +121,42 @@ class ArrowCall(Call):
 
     def cancel_rows(self, ids: set[int]) -> None:
         """Forgets these rows; the call is cancelled when nobody waits for it any more."""
-        before = len(self._wanted)
-        if before and not self._wanted.drop(ids):
+        if len(self._wanted) and not self._wanted.drop(ids):
             self.cancel()
-        elif len(self._wanted) < before:
-            for part in self._parts:
-                part.drop(ids)
 
     def cancel(self) -> None:
         """Cancels the call; its outcome is no longer wanted."""
         self._is_cancelled = True
-        self._parts.clear()
         self.task.cancel()
 
-    async def _make(self, part: RowGroup) -> None:
-        runner = self._runner
-        if not len(part):
+    async def _make(self) -> None:
+        runner, rows = self._runner, self._rows
+        if len(self._wanted) < self.size:
+            # Somebody has stopped to wait for some before the call.
+            rows = self._wanted.split(0)
+            rows.extend(self._wanted)
+        if not len(rows):
             return
         if runner.counts_requests:
-            runner.port.request(part)
+            runner.port.request(rows)
         try:
-            returned = await runner.invoke(part.record_batch())
-            results = self._results.of(returned, len(part))
+            returned = await runner.invoke(rows.record_batch())
+            results = self._results.of(returned, len(rows))
         except ResultError as error:
-            runner.replies.fail(part, error, error.kind)
+            runner.replies.fail(rows, error, error.kind)
         except BaseException as error:  # noqa: BLE001 - it is the outcome of the rows
             if self._is_cancelled:
                 return
-            if runner.splits and len(part) > 1 and may_be_of_rows(error):
-                self._parts.extend([part.split(len(part) // 2), part])
+            if runner.splits and len(rows) > 1 and may_be_of_rows(error):
+                self._call_again(self._wanted.split(len(self._wanted) // 2), error)
+                self._call_again(self._wanted, error)
             else:
-                runner.replies.fail(part, error)
+                runner.replies.fail(rows, error)
         else:
-            runner.replies.finish_group(part, results)
+            runner.replies.finish_group(rows, results)
+
+    def _call_again(self, part: RowGroup, error: BaseException) -> None:
+        self._runner.call_again(self.line, part.numbers(), part, error)
 
 
 class Results:

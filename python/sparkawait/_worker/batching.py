@@ -7,14 +7,14 @@ Runs on the event loop thread only.
 from __future__ import annotations
 
 import asyncio
-import heapq
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
-from sparkawait._core import Debloater, Row
+from sparkawait._core import Row
 from sparkawait._plan.plan import Plan
+from sparkawait._worker.batch_lines import CallSize, Divided, Line, Timers
 from sparkawait._worker.retry_after import announced_delay
 from sparkawait._worker.runner import Parts, Runner
 from sparkawait.batch import Batch
@@ -23,150 +23,15 @@ from sparkawait.retry import RetryAfter
 
 __all__ = ["BatchRunner", "may_be_of_rows"]
 
-# -- rows that wait for a call, channel by channel
-
-_CELL_BYTES = 8
-"""Counted for a cell without a length, such as a number."""
-
-
-class Line:
-    """Rows of one channel that are in no call yet, oldest first.
-
-    Attributes:
-        waiting: Each row with its bytes and the time at which it is due.
-        calls: Calls of the channel that are in flight.
-        is_ready: Whether it stands in line for a call.
-    """
-
-    __slots__ = ("_bytes", "calls", "is_ready", "key", "waiting")
-
-    def __init__(self, key: int | None) -> None:
-        """Holds no rows."""
-        self.key = key
-        self.waiting: deque[tuple[Row, int, float]] = deque()
-        self._bytes = 0
-        self.calls = 0
-        self.is_ready = False
-
-    @property
-    def due(self) -> float:
-        """When the oldest row is due; there must be one."""
-        return self.waiting[0][2]
-
-    def append(self, row: Row, due: float, *, counts_bytes: bool) -> None:
-        """Adds a row."""
-        size = _row_bytes(row) if counts_bytes else 0
-        self.waiting.append((row, size, due))
-        self._bytes += size
-
-    def is_full(self, max_rows: int, max_bytes: int | None) -> bool:
-        """Tells whether there are enough rows for a call."""
-        full = max_bytes is not None and self._bytes >= max_bytes
-        return len(self.waiting) >= max_rows or full
-
-    def take(self, max_rows: int, max_bytes: int | None) -> Any:
-        """Removes the rows of the next call."""
-        rows: list[Row] = []
-        total = 0
-        while self.waiting and len(rows) < max_rows:
-            row, size, _ = self.waiting[0]
-            if rows and max_bytes is not None and total + size > max_bytes:
-                break
-            self.waiting.popleft()
-            total += size
-            rows.append(row)
-        self._bytes -= total
-        return rows
-
-    def hurry(self, now: float) -> None:
-        """Makes the oldest row due."""
-        row, size, _ = self.waiting[0]
-        self.waiting[0] = (row, size, now)
-
-    def drop(self, ids: set[int]) -> bool:
-        """Forgets these rows; returns whether another row is the oldest now."""
-        first = self.waiting[0] if self.waiting else None
-        kept = [entry for entry in self.waiting if entry[0].__sparkawait_attempt__ not in ids]
-        self.waiting = deque(kept)
-        self._bytes = sum(size for _, size, _ in kept)
-        return bool(kept) and kept[0] is not first
-
-
-class Timers:
-    """Tells which lines have a row that is due. A line may be there more than once."""
-
-    def __init__(self) -> None:
-        """Holds nothing."""
-        self._heap: list[tuple[float, int, Line]] = []
-        self._count = 0
-
-    def add(self, line: Line) -> None:
-        """Notes when the oldest row of `line` is due."""
-        self._count += 1
-        heapq.heappush(self._heap, (line.due, self._count, line))
-
-    def next(self) -> float | None:
-        """Returns when to look at the next line."""
-        while self._heap and not self._heap[0][2].waiting:
-            heapq.heappop(self._heap)
-        return self._heap[0][0] if self._heap else None
-
-    def pop_due(self, now: float) -> Line | None:
-        """Removes a line whose time has come."""
-        due = self.next()
-        return None if due is None or due > now else heapq.heappop(self._heap)[2]
-
-    def pop(self) -> Line | None:
-        """Removes the line that is the next one, due or not."""
-        return None if self.next() is None else heapq.heappop(self._heap)[2]
-
-
-class CallSize:
-    """How many rows a call gets: as many as given, or fewer to meet a target latency.
-
-    Args:
-        max_rows: Most rows of a call.
-        target: Seconds that a row should take through the calls in flight; ``None``: always
-            `max_rows`.
-    """
-
-    def __init__(self, max_rows: int, target: float | None) -> None:
-        """Begins with the most rows."""
-        self.rows = max_rows
-        self._debloater = None
-        if target is not None:
-            self._debloater = Debloater(max_rows, target)
-        self._answered = 0
-        self._since: float | None = None
-
-    def answered(self, rows: int, calls: int, now: float) -> None:
-        """Counts rows that a call answered, with `calls` in flight; now and then, measures."""
-        debloater = self._debloater
-        if debloater is None:
-            return
-        if self._since is None:
-            self._since = now
-        self._answered += rows
-        elapsed = now - self._since
-        if elapsed >= debloater.period:
-            self.rows = debloater.measure(self._answered, elapsed, calls)
-            self._answered, self._since = 0, now
-
-
-def _row_bytes(row: Row) -> int:
-    return sum(
-        len(value) if isinstance(value, (str, bytes)) else _CELL_BYTES for value in row.values()
-    )
-
-
-# -- the calls
-
 
 class BatchRunner(Runner):
     """Collects rows and calls `async_invoke_batch`, with a bounded number of calls in flight.
 
     A batch is sent when it is full or its oldest row has waited for `linger`, and a call is free.
     With channels, the rows of a call are of one channel, and a channel has its share of the calls.
+
+    A call that fails because of some of its rows is not made again here: the operator calls for its
+    rows again, when their limits let it, and those of a part go together.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -189,6 +54,9 @@ class BatchRunner(Runner):
         self._ready: deque[Line] = deque()
         """Lines to look at when a call is free, each once."""
         self._timers = Timers()
+        self._divided = Divided()
+        self._parts: set[Line] = set()
+        """Lines of parts that have rows."""
         self._calls: set[Call] = set()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -198,6 +66,9 @@ class BatchRunner(Runner):
         line = call.line
         line.calls -= 1
         self._size.answered(call.size, len(self._calls) + 1, self.loop.time())
+        for held in line.held:
+            self._make_ready(held)
+        line.held.clear()
         if line.waiting:
             self._make_ready(line)
         elif line.calls == 0 and self._lines.get(line.key) is line:
@@ -205,14 +76,42 @@ class BatchRunner(Runner):
         if not self._closed:
             self._send_due()
 
+    def call_again(
+        self, line: Line, attempts: Iterable[int], part: Any, error: BaseException
+    ) -> None:
+        """Has rows of a call that failed called again, together if they come in time.
+
+        Args:
+            line: That of their channel.
+            attempts: The numbers of the attempts at the rows.
+            part: The rows, or a group of them; there may be none.
+            error: What the call has raised.
+        """
+        if len(part):
+            # Before the operator hears of it: they may come back at once.
+            self._divided.add(attempts, self._new_line(line.key, len(part)))
+            self.replies.divide(part, error)
+
     def _start(self, calls: list[Row]) -> None:
         due = self.loop.time() + self._linger
         counts_bytes = self._max_bytes is not None
+        has_parts = bool(self._divided)
         for row in calls:
-            line = self._line(row.__sparkawait_channel__ if self._has_channels else None)
+            line = self._take_back(row.__sparkawait_attempt__) if has_parts else None
+            if line is None:
+                line = self._line(row.__sparkawait_channel__ if self._has_channels else None)
             line.append(row, due, counts_bytes=counts_bytes)
             self._added_to(line)
         self._send_due()
+
+    def _take_back(self, attempt: int) -> Line | None:
+        """Returns the line of the part that a row has come back to; ``None`` for any other row."""
+        line = self._divided.take(attempt)
+        if line is not None:
+            self._parts.add(line)
+            if line.is_whole():
+                self._make_ready(line)
+        return line
 
     def _added_to(self, line: Line) -> None:
         if len(line.waiting) == 1:
@@ -226,8 +125,8 @@ class BatchRunner(Runner):
             line = self._lines[key] = self._new_line(key)
         return line
 
-    def _new_line(self, key: int | None) -> Line:
-        return Line(key)
+    def _new_line(self, key: int | None, missing: int | None = None) -> Line:
+        return Line(key, missing)
 
     def _make_ready(self, line: Line) -> None:
         if not line.is_ready:
@@ -241,26 +140,35 @@ class BatchRunner(Runner):
         while self._ready and len(self._calls) < self._max_calls:
             line = self._ready.popleft()
             line.is_ready = False
-            # A line with all its calls in flight comes back when one of them ends.
-            if self._is_due(line, now) and line.calls < self._max_calls_of_line:
-                self._send(line)
+            if not self._is_due(line, now):
+                continue
+            home = line if line.missing is None else self._line(line.key)
+            if home.calls < self._max_calls_of_line:
+                self._send(line, home)
                 if self._is_due(line, now):
                     self._make_ready(line)
+            elif line is not home:
+                # It comes back, as the channel's own line does, when one of the calls ends.
+                home.held[line] = None
         self._set_timer()
 
-    def _send(self, line: Line) -> None:
-        line.calls += 1
-        self._calls.add(self._new_call(line))
+    def _send(self, line: Line, home: Line) -> None:
+        home.calls += 1
+        rows = line.take(self._size.rows, self._max_bytes)
+        self._calls.add(self._new_call(home, rows))
         if line.waiting:
             self._timers.add(line)
+        else:
+            self._parts.discard(line)
 
-    def _new_call(self, line: Line) -> Call:
-        return BatchCall(self, line, line.take(self._size.rows, self._max_bytes))
+    def _new_call(self, line: Line, rows: Any) -> Call:
+        return BatchCall(self, line, rows)
 
     def _is_due(self, line: Line, now: float) -> bool:
         if not line.waiting:
             return False
-        return line.due <= now or line.is_full(self._size.rows, self._max_bytes)
+        is_due = line.due <= now or line.is_whole()
+        return is_due or line.is_full(self._size.rows, self._max_bytes)
 
     def _set_timer(self) -> None:
         if self._timer is not None:
@@ -280,16 +188,20 @@ class BatchRunner(Runner):
         self._send_due()
 
     def _cancel(self, ids: set[int]) -> None:
-        for line in list(self._lines.values()):
+        for line in [*self._lines.values(), *self._parts]:
             if line.drop(ids):
                 self._timers.add(line)
+        for line in list(self._lines.values()):
             if not line.waiting and not line.calls:
                 del self._lines[line.key]
+        self._parts = {line for line in self._parts if line.waiting}
         for call in list(self._calls):
             call.cancel_rows(ids)
 
     def _stop(self) -> Iterable[asyncio.Task[None]]:
         self._lines.clear()
+        self._parts.clear()
+        self._divided.clear()
         self._ready.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -299,12 +211,12 @@ class BatchRunner(Runner):
 
 
 class Call(ABC):
-    """A call for rows of one line, in a task of its own; it may become several, for parts of them.
+    """A call for rows of one line, in a task of its own.
 
     Args:
         runner: Makes it.
-        line: Had the rows.
-        rows: One or more of them.
+        line: That of the channel of the rows.
+        rows: One or more.
     """
 
     def __init__(self, runner: BatchRunner, line: Line, rows: Any) -> None:
@@ -312,8 +224,7 @@ class Call(ABC):
         self.line = line
         self.size = len(rows)
         self._runner = runner
-        self._parts: deque[Any] = deque([rows])
-        """The rows of the calls that are still to be made."""
+        self._rows = rows
         self.task = asyncio.Task(self._run(), loop=runner.loop, name="sparkawait-batch")
         # Not in `_run`, which never begins if the task is cancelled before its first step.
         self.task.add_done_callback(lambda _: runner.call_done(self), context=runner.context)
@@ -327,15 +238,14 @@ class Call(ABC):
         """Cancels the call; its outcome is no longer wanted."""
 
     @abstractmethod
-    async def _make(self, part: Any) -> None:
-        """Calls the function for `part`, as far as it is wanted, and takes the outcome."""
+    async def _make(self) -> None:
+        """Calls the function for the rows that are wanted, and takes the outcome."""
 
     async def _run(self) -> None:
         # Read by the watchdog.
         function_name = self._runner.function_name  # noqa: F841  # pyright: ignore[reportUnusedVariable]
-        self._runner.port.started(self._parts[0])
-        while self._parts:
-            await self._make(self._parts.popleft())
+        self._runner.port.started(self._rows)
+        await self._make()
 
 
 BatchRunner.entries = BatchRunner.entries_with(Call._run.__code__)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
@@ -344,26 +254,19 @@ BatchRunner.entries = BatchRunner.entries_with(Call._run.__code__)  # noqa: SLF0
 class BatchCall(Call):
     """A call of `async_invoke_batch` with a list of rows.
 
-    It becomes several, one after the other, with `Batch.split_on_error`, and when the function read
-    a text that is not UTF-8 before it has waited for anything.
+    Its rows are called again in parts with `Batch.split_on_error`, and when the function read a
+    text that is not UTF-8 before it has waited for anything.
     """
 
     def __init__(self, runner: BatchRunner, line: Line, rows: list[Row]) -> None:
         """Starts the call."""
         super().__init__(runner, line, rows)
-        self._part: list[Row] = []
-        """The rows of the call that is being made."""
         self._wanted = {row.__sparkawait_attempt__ for row in rows}
-        self._leaves_part = False
 
     def cancel_rows(self, ids: set[int]) -> None:
         """Forgets these rows; the call is cancelled when nobody waits for it any more."""
         self._wanted -= ids
         if not self._wanted:
-            self.task.cancel()
-        elif self._part and not self._leaves_part and not self._wanted_of(self._part):
-            # Other parts are left, which take their turn.
-            self._leaves_part = True
             self.task.cancel()
 
     def cancel(self) -> None:
@@ -371,55 +274,55 @@ class BatchCall(Call):
         self._wanted.clear()
         self.task.cancel()
 
-    async def _make(self, part: list[Row]) -> None:
-        runner = self._runner
+    async def _make(self) -> None:
+        runner, rows = self._runner, self._rows
         if len(self._wanted) < self.size:
-            part = self._wanted_of(part)
-        if not part:
+            rows = self._wanted_of(rows)
+        if not rows:
             return
-        self._part = part
         if runner.counts_requests:
-            runner.port.request(part[0])
+            runner.port.request(rows[0])
         has_waited: list[bool] = []
         # In the next turn, which comes before the outcome if the function waits.
         mark = runner.loop.call_soon(has_waited.append, True)  # noqa: FBT003
         try:
-            results = await runner.invoke(part)
-            self._finish(part, results)
+            results = await runner.invoke(rows)
+            self._finish(rows, results)
         except BaseException as error:  # noqa: BLE001 - it is the outcome of the rows
-            self._fail(part, error, has_waited=bool(has_waited))
+            self._fail(rows, error, has_waited=bool(has_waited))
         mark.cancel()
-        self._leaves_part = False
 
-    def _fail(self, part: list[Row], error: BaseException, *, has_waited: bool) -> None:
-        if self._leaves_part and isinstance(error, asyncio.CancelledError):
-            # Python before 3.11 does not count how often a task is cancelled.
-            if uncancel := getattr(self.task, "uncancel", None):
-                uncancel()
-        elif unreadable := _unreadable(part, error):
-            self._set_apart(part, unreadable, error, has_waited=has_waited)
-        elif self._runner.splits and len(part) > 1 and may_be_of_rows(error):
-            half = len(part) // 2
-            self._parts.extend([part[:half], part[half:]])
+    def _fail(self, rows: list[Row], error: BaseException, *, has_waited: bool) -> None:
+        wanted = self._wanted_of(rows)
+        if unreadable := _unreadable(rows, error):
+            self._set_apart(wanted, unreadable, error, has_waited=has_waited)
+        elif self._runner.splits and len(rows) > 1 and may_be_of_rows(error):
+            half = len(wanted) // 2
+            self._call_again(wanted[:half], error)
+            self._call_again(wanted[half:], error)
         else:
-            for row in self._wanted_of(part):
+            for row in wanted:
                 self._runner.replies.fail(row, error)
+
+    def _call_again(self, part: list[Row], error: BaseException) -> None:
+        attempts = [row.__sparkawait_attempt__ for row in part]
+        self._runner.call_again(self.line, attempts, part, error)
 
     def _set_apart(
         self,
-        part: list[Row],
+        wanted: list[Row],
         unreadable: dict[Row, AsyncIOError],
         error: BaseException,
         *,
         has_waited: bool,
     ) -> None:
         """Fails the rows that cannot be read; the others go on without them, as far as they may."""
-        replies = self._runner.replies
-        for row in self._wanted_of(list(unreadable)):
-            replies.fail(row, unreadable[row])
-        others = [row for row in part if row not in unreadable]
+        replies, others = self._runner.replies, [row for row in wanted if row not in unreadable]
+        for row in wanted:
+            if row in unreadable:
+                replies.fail(row, unreadable[row])
         if not has_waited or self._runner.splits:
-            self._parts.appendleft(others)
+            self._call_again(others, error)
             return
         # Whatever it waited for may have been done, so a second time is for `retry` to say.
         failed = AsyncFunctionError(
@@ -427,7 +330,7 @@ class BatchCall(Call):
             " something; have it read its columns before that, or set `split_on_error` or `retry`",
             ErrorKind.USER_FUNCTION_FAILED,
         )
-        for row in self._wanted_of(others):
+        for row in others:
             replies.fail(row, failed)
 
     def _wanted_of(self, rows: list[Row]) -> list[Row]:

@@ -94,6 +94,18 @@ class Replies:
             self.remarks.send(self._port)
         self._port.fail(row, told, kind.value, wants_retry, delay, pause)
 
+    def divide(self, part: list[Row] | RowGroup, error: BaseException) -> None:
+        """Takes the exception that ended a call which is made again for a part of its rows.
+
+        Args:
+            part: Those rows; they come back as other attempts.
+            error: The exception.
+        """
+        _explain(error)
+        if self.remarks:
+            self.remarks.send(self._port)
+        self._port.divide(part, error)
+
     def _flush(self) -> None:
         if self.remarks:
             self.remarks.send(self._port)

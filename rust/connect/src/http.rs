@@ -62,7 +62,7 @@ pub(crate) use self::address::HostColumns;
 use self::address::check_address;
 use self::answers::Answers;
 use self::auth::{Auth, AuthConfig};
-use self::batch::{BatchEngine, BatchTemplates, Batched, ItemReader, Most};
+use self::batch::{BatchEngine, BatchTemplates, Batched, Divided, ItemReader, Most};
 use self::call::CallRules;
 use self::clients::Clients;
 pub(crate) use self::config::HttpConfig;
@@ -139,7 +139,8 @@ impl HttpConfig {
             linger: batch.linger(),
             are_named: batch.id.as_ref().is_some_and(|id| id.template.is_some()),
         };
-        Ok(Some(Batched { templates, items, most, splits: batch.split_on_error }))
+        let divided = Divided::default();
+        Ok(Some(Batched { templates, items, most, splits: batch.split_on_error, divided }))
     }
 
     fn answers(&self, start: &Start) -> Result<Answers, StartError> {

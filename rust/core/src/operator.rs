@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The operator that calls a function for every record and awaits the results.
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::BuildHasherDefault;
+use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 
 mod action;
 mod channels;
 mod config;
+mod earlier_attempts;
 mod hedge_handler;
 mod hedging;
 mod in_flight;
@@ -30,13 +30,13 @@ pub use snapshot::{Snapshot, SnapshotRecord, SnapshotState};
 
 use crate::element::{Key, StreamElement, StreamRecord, Watermark};
 use crate::flow::{ChannelId, ChannelTable};
-use crate::key_hasher::KeyHasher;
 use crate::policy::{Costs, LimitMetrics, Price};
 use crate::queue::{
     AnyStreamElementQueue, Completed, EntryId, KeyOrderedStreamElementQueue,
     OrderedStreamElementQueue, QueueFull, Start, StreamElementQueue, UnorderedStreamElementQueue,
 };
 use crate::time::ProcessingTime;
+use earlier_attempts::EarlierAttempts;
 use hedging::Hedging;
 use in_flight::{InFlight, Run};
 use snapshot::Replayed;
@@ -89,9 +89,8 @@ pub struct AsyncWaitOperator<E, R, F> {
     completed: usize,
     /// Which calls are slow, and have another one beside them.
     hedging: Option<Box<Hedging>>,
-    /// The last failure of each pending record that failed and is tried again. Beside the queue,
-    /// so that records that never fail pay nothing.
-    last_failures: HashMap<EntryId, F, BuildHasherDefault<KeyHasher>>,
+    /// Of the pending records that were called before.
+    earlier: EarlierAttempts<F>,
     /// Restored elements that were not admitted yet, oldest first.
     replay: VecDeque<StreamElement<Replayed<E, R, F>>>,
     /// What the driver has to carry out.
@@ -138,7 +137,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             backing_off: 0,
             answered_at: ProcessingTime::ZERO,
             completed: 0,
-            last_failures: HashMap::default(),
+            earlier: EarlierAttempts::new(),
             replay: VecDeque::new(),
             actions: Actions::default(),
             input_ended: false,

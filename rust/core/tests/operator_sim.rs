@@ -44,6 +44,7 @@ impl Answer {
             (false, Retry::No) => CallSign::Neutral,
             (false, Retry::Yes | Retry::IfRepeatable) => CallSign::Unreachable,
             (false, Retry::After(_)) => CallSign::Overloaded,
+            (false, Retry::InPart { .. }) => CallSign::Divided,
         }
     }
 }
@@ -90,6 +91,7 @@ fn retries() -> impl Strategy<Value = Retry> {
         2 => Just(Retry::Yes),
         1 => Just(Retry::IfRepeatable),
         1 => (0_u64..30).prop_map(|nanos| Retry::After(Duration::from_nanos(nanos))),
+        1 => (0_u32..7).prop_map(|records| Retry::InPart { records }),
     ]
 }
 

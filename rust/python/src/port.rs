@@ -326,6 +326,15 @@ impl Port {
         Ok(())
     }
 
+    /// Ends a call that has failed for some of its rows: those that are called again together, in a part.
+    fn divide(&self, rows: &Bound<'_, PyAny>, error: Bound<'_, PyAny>) -> PyResult<()> {
+        let (py, error) = (rows.py(), PyErr::from_value(error));
+        let failure = call_failure(py, error, ErrorKind::UserFunctionFailed);
+        let failures = FailedCall::in_part(&attempts(rows)?, &failure);
+        self.replies.send(ReplyGroup { failures, ..ReplyGroup::default() });
+        Ok(())
+    }
+
     /// Ends the calls of a row, or of a group of rows, with what was raised.
     fn fail(
         &self,

@@ -114,6 +114,20 @@ impl RowGroup {
         calls.calls.len()
     }
 
+    /// Returns the numbers of the attempts.
+    fn numbers(&self) -> Vec<u64> {
+        self.calls().calls.iter().map(|call| number_of(call.attempt)).collect()
+    }
+
+    /// Removes rows by the numbers of their attempts, and returns them as a group of their own.
+    fn take(&self, numbers: HashSet<u64>) -> Self {
+        let mut calls = self.calls();
+        let is_taken = |call: &Call| numbers.contains(&number_of(call.attempt));
+        let (taken, left) = calls.calls.drain(..).partition(is_taken);
+        calls.calls = left;
+        Calls { batches: calls.batches.clone(), calls: taken }.into()
+    }
+
     /// Returns the rows as a record batch: without a copy where they are neighbours in one batch.
     fn record_batch<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let gathered = {

@@ -251,8 +251,8 @@ impl Model {
             self.sites[site].rows.entry(id).and_modify(|it| it.live -= 1);
             return Ok(());
         }
-        let may_retry = plan.may_retry(row.attempts) && plan.is_repeatable;
-        let due = plan.back_off(row.attempts).map(|it| now + it);
+        let may_retry = plan.may_retry(row.tries()) && plan.is_repeatable;
+        let due = plan.back_off(row.tries()).map(|it| now + it);
         let (asks, next) = (plan.asks_on_timeout, RULES.next(Ended::AttemptTimedOut, may_retry));
         let row = here.rows.get_mut(&id).expect("it was there");
         row.live -= 1;
@@ -320,14 +320,15 @@ impl Model {
         let Some(row) = here.rows.get_mut(&id) else { return };
         here.in_the_mail.extend(is_reply(said).then_some((row.channel, now)));
         row.live -= 1;
-        if let Some(budget) = &mut here.budget {
+        let is_divided = matches!(said, Said::Failure { asks: Asks::InPart(_), .. });
+        if let Some(budget) = here.budget.as_mut().filter(|_| !is_divided) {
             let channel = row.channel.filter(|_| here.plan.channels.is_some());
-            budget.ended(id, attempt.attempt, channel, said);
+            budget.ended(id, row.tries(), channel, said);
         }
         let asks = asks_for_retry(said, here.is_branch, &here.plan);
         // Another call that flies is waited for: that hurts nobody, whatever happened to this one.
         let is_left = asks || matches!(said, Said::Failure { asks: Asks::IfRepeatable, .. });
-        row.answered_at = Some((here.parks, is_left));
+        row.answered_at = Some((here.parks, is_left, is_divided));
         if let Said::Failure { pause: Some(nanos), .. } = said {
             let channel = row.channel.filter(|_| here.plan.channels.is_some());
             here.told.push(AskedPause { channel, until: now + nanos, started: call.started });
@@ -336,19 +337,17 @@ impl Model {
         if is_left && is_beside {
             return;
         }
-        let attempts = row.attempts;
-        let may_retry = asks && here.plan.may_retry(attempts);
+        let may_retry = asks && here.plan.may_retry(row.tries());
         let ended = match said {
+            _ if is_divided => Ended::Divided,
             _ if asks => Ended::AsksForRetry,
             Said::Results { .. } => Ended::Answered,
             Said::Failure { .. } => Ended::Failed,
         };
-        if RULES.next(ended, may_retry) == Next::BackOff {
-            let after = match said {
-                Said::Failure { after: Some(after), .. } => after,
-                _ => here.plan.back_off(attempts).unwrap_or_default(),
-            };
+        let next = RULES.next(ended, may_retry);
+        if let Some(after) = row.waits_for(next, said, &here.plan) {
             row.set(State::BackOff { due: now + after }, now, keeps_before);
+            row.divided += u32::from(is_divided);
             return;
         }
         let outcome = outcome_of(said, here.is_branch);

@@ -13,6 +13,8 @@ pub enum Ended {
     Failed,
     /// It failed or returned, and another attempt may be worth it.
     AsksForRetry,
+    /// It was of several rows and failed, and asks for another call for the row, in a part.
+    Divided,
     /// `attempt_timeout` passed.
     AttemptTimedOut,
     /// The `timeout` of its row passed.
@@ -28,6 +30,8 @@ pub enum Next {
     Failure,
     /// It is called again, after a back-off.
     BackOff,
+    /// It is called again, as soon as it may be, without a retry.
+    InPart,
     /// The function is asked what to put out, if it wants to be; else it has failed.
     AskOrFail,
 }
@@ -94,6 +98,7 @@ pub const RULES: Rules = Rules {
         (Ended::Answered, Next::Results, Next::Results),
         (Ended::Failed, Next::Failure, Next::Failure),
         (Ended::AsksForRetry, Next::BackOff, Next::Failure),
+        (Ended::Divided, Next::InPart, Next::InPart),
         (Ended::AttemptTimedOut, Next::BackOff, Next::Failure),
         (Ended::TimedOut, Next::AskOrFail, Next::AskOrFail),
     ],

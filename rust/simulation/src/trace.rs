@@ -59,6 +59,9 @@ pub enum Asks {
     IfRepeatable,
     /// This one was not carried out.
     Yes,
+    /// It was of several rows, which are called for again in parts: with so many if one begins with
+    /// this row, else with those before it.
+    InPart(u32),
 }
 
 /// What a call says.

@@ -325,4 +325,15 @@ impl FailedCall {
         let (cause, sign) = (Cause::Unknown, retry.sign());
         Self { attempt, failure, cause, retry, sign, pause: None }
     }
+
+    /// Makes the failures of calls that were one with others, and are made again together, in a part of
+    /// it.
+    pub fn in_part(attempts: &[AttemptId], failure: &CallFailure) -> Vec<Self> {
+        let records = u32::try_from(attempts.len()).unwrap_or(u32::MAX);
+        let all = attempts.iter().zip(std::iter::once(records).chain(std::iter::repeat(0)));
+        let failed = |(attempt, records): (&AttemptId, u32)| {
+            Self::new(*attempt, Box::new(failure.clone()), Retry::InPart { records })
+        };
+        all.map(failed).collect()
+    }
 }

@@ -99,7 +99,7 @@ def may_run_out_of_time(part: Part, of_row: Sequence[Call]) -> bool:
     if "timeout" in part.options:
         return True
     # The time of an attempt of a batched function begins with its call, or the wait for a thread.
-    waits = part.kind == "batch" and not part.batch.split_on_error and "cache" not in part.options
+    waits = part.kind == "batch" and "cache" not in part.options
     waits = waits and not part.is_plain
     return "attempt_timeout" in part.options and (bool(of_row) or not waits)
 
@@ -171,7 +171,7 @@ class Model:
             if is_whole and is_exact(part, calls):
                 yield from self._of_retries(part, ident, of_row)
             may_not = not calls.is_repeatable and "hedge" not in part.options
-            if "attempt_timeout" in part.options and may_not and not splits:
+            if "attempt_timeout" in part.options and may_not:
                 for call in of_row[:-1]:
                     if call.state in ("cancelled", "running"):
                         yield f"row {ident}: called again after a call that may have been made"
@@ -186,9 +186,6 @@ class Model:
                 yield f"row {ident}: call {number} of {len(of_row)} ended with {what}"
 
     def _of_limits(self, calls: Calls) -> Iterator[str]:
-        if calls.part.batch is not None and calls.part.batch.split_on_error:
-            # Calls for parts of the rows take no permits of their own.
-            return
         for limit in _known_limits(calls.part):
             terms = limit.terms("f", "", 1)
             spent: Counter[Any] = Counter()

@@ -9,7 +9,7 @@ use super::record_costs::RecordCosts;
 use super::retry_line::RetryLine;
 use crate::element::Key;
 use crate::policy::{
-    CallLimits, CallSign, Costs, EndedCall, LimitMetrics, Line, OpenRequest, PermitSources,
+    CallLimits, CallSign, Costs, EndedCall, InPart, LimitMetrics, Line, OpenRequest, PermitSources,
     PolicyConfig, RetryBudget,
 };
 use crate::queue::EntryId;
@@ -164,13 +164,18 @@ impl ChannelPolicies {
         entry: Option<EntryId>,
         now: ProcessingTime,
     ) -> Costs {
-        self.costs_beside(id, self.records.estimate(entry), now)
+        self.costs_in(id, self.records.part_of(entry), self.records.estimate(entry), now)
     }
 
     /// Returns what a call costs if this much is known about it beside its request: that is paid
     /// already if the call may go along with another one's.
     pub(super) fn costs_beside(&self, id: ChannelId, costs: Costs, now: ProcessingTime) -> Costs {
-        if self.may_go_along(id, now) { costs } else { self.records.with_request(costs) }
+        self.costs_in(id, InPart::No, costs, now)
+    }
+
+    fn costs_in(&self, id: ChannelId, part: InPart, costs: Costs, now: ProcessingTime) -> Costs {
+        let goes_along = self.get(id).is_some_and(|it| it.request.admits(part, now));
+        if goes_along { costs } else { self.records.with_request(costs) }
     }
 
     /// Tells of a call of a line that starts.
@@ -182,14 +187,15 @@ impl ChannelPolicies {
         line: Line,
         now: ProcessingTime,
     ) {
-        if let Some(entry) = entry {
-            self.records.begin(entry, costs);
-        }
         if let Some(config) = &self.config.requests {
+            let part = self.records.part_of(entry);
             let channel = self.channels.get_mut(id.0 as usize);
-            if channel.is_some_and(|it| it.request.on_start(config, now)) {
+            if channel.is_some_and(|it| it.request.on_start(config, part, now)) {
                 self.open_until = Some(now + config.linger);
             }
+        }
+        if let Some(entry) = entry {
+            self.records.begin(entry, costs);
         }
         self.metrics.count(costs);
         self.paid_by(id).for_each(|it| it.on_start(now, costs, line));
@@ -309,7 +315,7 @@ impl ChannelPolicies {
 
     /// Returns whether those of this one may.
     pub(super) fn may_go_along(&self, id: ChannelId, now: ProcessingTime) -> bool {
-        self.get(id).is_some_and(|it| it.request.places(now) > 0)
+        self.get(id).is_some_and(|it| it.request.has_places(now))
     }
 
     /// Returns when the limits that channels share let a call start, if not now; they are asked

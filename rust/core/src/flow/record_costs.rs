@@ -3,11 +3,13 @@
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
+use std::num::NonZeroU32;
 
 use super::told_limits::{ToldLimit, ToldLimits};
 use crate::key_hasher::KeyHasher;
 use crate::policy::{
-    CallSign, Costs, EndedCall, PolicyConfig, Price, RateLimitConfigs, record_costs, request_costs,
+    CallSign, Costs, EndedCall, InPart, PolicyConfig, Price, RateLimitConfigs, record_costs,
+    request_costs,
 };
 use crate::queue::EntryId;
 use crate::time::ProcessingTime;
@@ -23,11 +25,13 @@ struct Charge {
     actual: Option<Costs>,
     /// Whether a request was made that began with it.
     leads_request: bool,
+    /// What its next call is.
+    next: InPart,
 }
 
 impl Charge {
     const fn new(estimate: Costs) -> Self {
-        Self { estimate, charged: estimate, actual: None, leads_request: false }
+        Self { estimate, charged: estimate, actual: None, leads_request: false, next: InPart::No }
     }
 }
 
@@ -135,15 +139,29 @@ impl RecordCosts {
         }
     }
 
+    /// Notes that the next call of a record is one of a part, of so many records if that begins with it:
+    /// then it pays for the request of the part.
+    pub(super) fn note_part(&mut self, entry: EntryId, records: u32) {
+        if self.is_charged_ahead {
+            let next = NonZeroU32::new(records).map_or(InPart::GoesAlong, InPart::Begins);
+            self.charge(entry).next = next;
+        }
+    }
+
+    /// Returns whether the next call of a record is one of a part.
+    pub(super) fn part_of(&self, entry: Option<EntryId>) -> InPart {
+        let charge = entry.filter(|_| self.is_charged_ahead).and_then(|it| self.charges.get(&it));
+        charge.map_or(InPart::No, |it| it.next)
+    }
+
     /// Charges the present call of a record for the request that was made, which it is the first of;
     /// returns what it was charged and what it is charged now, if that differs.
     pub(super) fn lead_request(&mut self, entry: EntryId) -> Option<(Costs, Costs)> {
         let of_request = self.of_request;
         let charge = self.charge(entry);
         let charged = charge.charged;
-        // One that was divided begins with the same record more than once.
-        let known = if charge.leads_request { charged } else { charged.without(&of_request) };
-        (charge.charged, charge.leads_request) = (known.and(&of_request), true);
+        let anew = charged.without(&of_request).and(&of_request);
+        (charge.charged, charge.leads_request) = (anew, true);
         Some((charged, charge.charged)).filter(|(charged, anew)| charged != anew)
     }
 

@@ -21,12 +21,12 @@ impl RetryLine {
         Self { budget, waiting: VecDeque::new(), wakes_at: None }
     }
 
-    /// Notes the end of an attempt with this number: a first one earns a part of a retry, another one
-    /// that was answered gives back what it cost.
-    pub(super) fn earn(&mut self, attempt: u32, sign: CallSign, now: ProcessingTime) {
-        if attempt == 1 && sign != CallSign::NotCalled {
+    /// Notes the end of a try with this number: a first one earns a part of a retry, another one that
+    /// was answered gives back what it cost.
+    pub(super) fn earn(&mut self, number: u32, sign: CallSign, now: ProcessingTime) {
+        if number == 1 && sign != CallSign::NotCalled {
             self.budget.on_first_attempt(now);
-        } else if attempt > 1 && sign.is_answer() {
+        } else if number > 1 && sign.is_answer() {
             self.budget.on_answered_retry(now);
         }
     }

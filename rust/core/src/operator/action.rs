@@ -117,17 +117,27 @@ pub enum Retry {
     Yes,
     /// Try again after this delay, which the callee asked for.
     After(Duration),
+    /// The call was of several records, and its failure says nothing of this one. It is called again at
+    /// once, together with some of the others: in a *part*. That is another call, which takes permits
+    /// like any, and no retry: the call and those of its parts are one try of the record.
+    InPart {
+        /// How many records the part has that begins with this one; 0 if this one goes along with
+        /// those before it.
+        records: u32,
+    },
 }
 
 impl Retry {
     /// Returns what a failed call says about its destination if nothing more is known. One that
     /// asks for another attempt after a delay has too much to do; one that is worth another attempt
-    /// did not find its destination well. Any other failure belongs to its record.
+    /// did not find its destination well. Where records are called again in parts, these tell. Any
+    /// other failure belongs to its record.
     pub const fn sign(self) -> CallSign {
         match self {
             Self::No => CallSign::Neutral,
             Self::IfRepeatable | Self::Yes => CallSign::Unreachable,
             Self::After(_) => CallSign::Overloaded,
+            Self::InPart { .. } => CallSign::Divided,
         }
     }
 }
@@ -188,8 +198,8 @@ pub enum Remark {
 pub enum Handled {
     /// Nothing: the attempt was completed before, replaced, timed out or cancelled.
     Ignored,
-    /// The outcome is forgotten: the record is in back-off, or has no time left for one. The attempt
-    /// ran for so many nanoseconds.
+    /// The outcome is forgotten: the record is in back-off, is called again in a part, or has no time left
+    /// for that. The attempt ran for so many nanoseconds.
     Retried(u64),
     /// The outcome is the record's. The attempt ran for so many nanoseconds.
     Final(u64),

@@ -7,7 +7,7 @@
 //! keeps its own calls waiting and no others.
 
 use super::AsyncWaitOperator;
-use super::action::{Failure, NotCalled, Refusal, Unavailable};
+use super::action::{AttemptId, Failure, NotCalled, Refusal, Unavailable};
 use super::in_flight::{InFlight, Phase, Run};
 use crate::flow::{ChannelId, ChannelReport, ChannelTable, Next, Unserved};
 use crate::policy::CallSign;
@@ -93,7 +93,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             channels.resume(in_flight.channel);
             match why {
                 Unserved::Refused(rest) => {
-                    let last = self.last_failures.remove(&id);
+                    let last = self.earlier.forget(id);
                     self.finish(id, Err(Failure::refused(Refusal::Paused(rest), last)), now);
                 }
                 Unserved::Unavailable { is_paused } => {
@@ -124,7 +124,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             // A call that got less than half of the time is not to blame: others had the rest.
             let is_late = took >= self.timeout_nanos - took.min(self.timeout_nanos);
             let sign = if is_late { CallSign::TimedOut } else { CallSign::CutOff };
-            channels.observe_attempt(channel, id, in_flight.attempt, since, now, sign);
+            let number = self.earlier.try_of(AttemptId { entry: id, attempt: in_flight.attempt });
+            channels.observe_attempt(channel, id, Some(number), since, now, sign);
         } else {
             // It earns no retry. Its permits stay taken: that it has begun may be in the mail.
             channels.note_answer(channel, CallSign::CutOff, now);

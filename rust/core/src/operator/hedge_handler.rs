@@ -141,7 +141,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         let (took, has_begun) = self.end_one(attempt, ended.sign, now);
         self.metrics.correct(attempt, has_begun, ended.sign);
         if let Err(failure) = ended.outcome {
-            self.last_failures.insert(attempt.entry, failure);
+            self.earlier.note_failure(attempt.entry, failure);
         }
         self.start_waiting(now);
         Handled::Retried(took)

@@ -89,8 +89,11 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             self.metrics.correct(made, has_begun, completion.sign);
         }
         if let Some(channels) = &mut self.channels {
-            let (channel, AttemptId { entry, attempt }) = (call.channel, attempt);
-            channels.observe_attempt(channel, entry, attempt, since, now, completion.sign);
+            let (channel, entry) = (call.channel, attempt.entry);
+            // One that is divided goes on in its parts.
+            let is_over = !matches!(completion.retry, Retry::InPart { .. });
+            let number = is_over.then(|| self.earlier.try_of(attempt));
+            channels.observe_attempt(channel, entry, number, since, now, completion.sign);
             if call.is_final {
                 channels.forget_price(entry);
                 channels.end_call(channel, nanos);
@@ -104,12 +107,10 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             self.try_again(attempt, completion, now);
             return Handled::Retried(nanos);
         }
-        if attempt.attempt > 1 {
-            self.forget_failure(attempt.entry);
-        }
+        let was_retried = attempt.attempt > 1 && self.end_tries(attempt) > 1;
         let asks_for_retry = self.is_worth_it(completion.retry);
         let outcome = completion.outcome.map_err(|error| match self.config.retry {
-            Some(_) if asks_for_retry && attempt.attempt > 1 => Failure::RetriesExhausted(error),
+            Some(_) if asks_for_retry && was_retried => Failure::RetriesExhausted(error),
             _ => Failure::Function(error),
         });
         self.conclude(attempt.entry, outcome, now);
@@ -120,21 +121,40 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     #[inline(never)]
     fn try_again(&mut self, attempt: AttemptId, ended: Completion<R, F>, now: ProcessingTime) {
         if let Err(failure) = ended.outcome {
-            self.last_failures.insert(attempt.entry, failure);
+            self.earlier.note_failure(attempt.entry, failure);
         }
-        self.back_off(attempt, ended.retry, ended.sign, now);
+        match ended.retry {
+            Retry::InPart { records } => self.call_in_part(attempt, records, now),
+            retry => self.back_off(attempt, retry, ended.sign, now),
+        }
     }
 
+    /// Lets a record wait for a permit for a call of a part, as one does whose back-off is over.
+    fn call_in_part(&mut self, attempt: AttemptId, records: u32, now: ProcessingTime) {
+        self.earlier.note_divided(attempt.entry);
+        if let Some(channels) = &mut self.channels {
+            channels.note_part(attempt.entry, records);
+        }
+        self.rest_until(attempt, now);
+        self.retry(attempt, now);
+    }
+
+    /// Forgets the earlier attempts of a record; returns how many tries it has had.
     #[inline(never)]
-    fn forget_failure(&mut self, id: EntryId) {
-        self.last_failures.remove(&id);
+    fn end_tries(&mut self, last: AttemptId) -> u32 {
+        let number = self.earlier.try_of(last);
+        self.earlier.forget(last.entry);
+        number
     }
 
     /// Returns whether another attempt may follow one that ended so.
     pub(super) fn may_retry(&self, attempt: AttemptId, retry: Retry) -> bool {
+        if matches!(retry, Retry::InPart { .. }) {
+            return true;
+        }
         let strategy = self.config.retry.as_ref();
         self.is_worth_it(retry)
-            && strategy.is_some_and(|it| it.can_retry(attempt.attempt))
+            && strategy.is_some_and(|it| it.can_retry(self.earlier.try_of(attempt)))
             && !self.is_draining()
     }
 
@@ -142,7 +162,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         match retry {
             Retry::No => false,
             Retry::IfRepeatable => self.config.is_repeatable,
-            Retry::Yes | Retry::After(_) => true,
+            Retry::Yes | Retry::After(_) | Retry::InPart { .. } => true,
         }
     }
 
@@ -155,11 +175,11 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         now: ProcessingTime,
     ) {
         let Some(strategy) = self.config.retry else { return };
-        let random = mix(self.config.seed, attempt.entry.as_u64(), attempt.attempt);
         let delay = match retry {
             Retry::After(delay) => delay,
-            Retry::Yes | Retry::IfRepeatable | Retry::No => {
-                strategy.backoff(attempt.attempt, random)
+            Retry::Yes | Retry::IfRepeatable | Retry::No | Retry::InPart { .. } => {
+                let random = mix(self.config.seed, attempt.entry.as_u64(), attempt.attempt);
+                strategy.backoff(self.earlier.try_of(attempt), random)
             }
         };
         let Some(in_flight) = self.queue.get_mut(attempt.entry) else { return };
@@ -207,7 +227,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     pub(super) fn finish(&mut self, id: EntryId, outcome: Outcome<R, F>, now: ProcessingTime) {
         let Some(in_flight) = self.queue.get_mut(id) else { return };
         in_flight.phase = Phase::Completed;
-        self.last_failures.remove(&id);
+        self.earlier.forget(id);
         if let Some(channels) = &mut self.channels {
             channels.forget_price(id);
             channels.leave(in_flight.channel);

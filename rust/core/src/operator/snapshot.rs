@@ -39,6 +39,8 @@ pub enum SnapshotState<R, F> {
         was_running: bool,
         /// What the last attempt that failed came to.
         last_failure: Option<F>,
+        /// Attempts that were followed by a call of a part, and not by a retry.
+        divided: u32,
     },
     /// Completed but not emitted; it is emitted after a restore without a call.
     Completed(Result<R, Failure<F>>),

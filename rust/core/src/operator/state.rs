@@ -44,7 +44,8 @@ impl<E: Clone, R: Clone, F: Clone> AsyncWaitOperator<E, R, F> {
                     _ => None,
                 },
                 was_running: in_flight.run().is_some(),
-                last_failure: self.last_failures.get(&entry.id).cloned(),
+                last_failure: self.earlier.failure(entry.id).cloned(),
+                divided: self.earlier.divided(entry.id),
             },
         };
         SnapshotRecord { record: in_flight.record.clone(), attempts: in_flight.attempt, state }
@@ -150,8 +151,14 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         self.metrics.admitted += 1;
         match state {
             SnapshotState::Completed(outcome) => self.finish(id, outcome, now),
-            SnapshotState::Pending { time_left, backoff_left, was_running, last_failure } => {
-                self.last_failures.extend(last_failure.map(|failure| (id, failure)));
+            SnapshotState::Pending {
+                time_left,
+                backoff_left,
+                was_running,
+                last_failure,
+                divided,
+            } => {
+                self.earlier.restore(id, last_failure, divided);
                 self.note_price(id, price, None);
                 // Until it is known better, and so that its channel counts it as waiting.
                 self.block(id);

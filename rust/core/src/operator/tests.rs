@@ -277,7 +277,7 @@ fn a_timeout_tells_the_last_failure_of_its_record_alone() {
 
     let expected = [Failure::TimedOut(Some("down")), Failure::TimedOut(None)];
     assert_eq!(failures(&mut operator), expected);
-    assert!(operator.last_failures.is_empty());
+    assert!(operator.earlier.is_empty());
 }
 
 #[test]
@@ -479,7 +479,7 @@ fn a_last_attempt_beyond_its_time_tells_the_failure_before_it() {
     operator.handle_time(at(5));
 
     assert_eq!(failures(&mut operator), [Failure::AttemptTimedOut(Some("down"))]);
-    assert!(operator.last_failures.is_empty());
+    assert!(operator.earlier.is_empty());
 }
 
 #[test]
@@ -493,7 +493,7 @@ fn a_record_that_succeeds_at_last_forgets_its_failures() {
     reply(&mut operator, second[0], 'A', 5);
 
     assert_eq!(output(&mut operator), "A");
-    assert!(operator.last_failures.is_empty());
+    assert!(operator.earlier.is_empty());
 }
 
 #[test]

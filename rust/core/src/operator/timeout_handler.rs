@@ -156,7 +156,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     pub(super) fn run_out(&mut self, id: EntryId, why: Option<NotCalled>, now: ProcessingTime) {
         self.metrics.timeouts += 1;
         if !self.config.asks_on_timeout {
-            let last = self.last_failures.remove(&id);
+            let last = self.earlier.forget(id);
             let failure = match why {
                 None => Failure::TimedOut(last),
                 Some(why) => Failure::not_called(why, last),
@@ -189,21 +189,22 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         let attempt = attempt.first();
         let in_flight = self.queue.get_mut(attempt.entry);
         if let (Some(in_flight), Some(channels)) = (in_flight, &mut self.channels) {
-            let (channel, AttemptId { entry, attempt }) = (in_flight.channel, attempt);
-            channels.observe_attempt(channel, entry, attempt, since, now, CallSign::TimedOut);
+            let (channel, entry) = (in_flight.channel, attempt.entry);
+            let number = Some(self.earlier.try_of(attempt));
+            channels.observe_attempt(channel, entry, number, since, now, CallSign::TimedOut);
             channels.finish_call(channel, now.nanos_since(since), now);
         }
         if repeats {
             self.back_off(attempt, Retry::IfRepeatable, CallSign::TimedOut, now);
         } else {
             self.metrics.timeouts += 1;
-            let last = self.last_failures.remove(&attempt.entry);
+            let last = self.earlier.forget(attempt.entry);
             self.finish(attempt.entry, Err(Failure::AttemptTimedOut(last)), now);
         }
     }
 
     /// Ends a back-off: the next attempt waits for a permit.
-    fn retry(&mut self, attempt: AttemptId, now: ProcessingTime) {
+    pub(super) fn retry(&mut self, attempt: AttemptId, now: ProcessingTime) {
         let Some(in_flight) = self.queue.get_mut(attempt.entry) else { return };
         if !in_flight.backs_off() || in_flight.attempt != attempt.attempt || self.is_closed {
             return;

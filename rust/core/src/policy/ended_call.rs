@@ -22,6 +22,8 @@ pub enum CallSign {
     Neutral,
     /// Nothing: the call was cut off before its answer could be expected.
     CutOff,
+    /// Nothing: the call was of several records and failed; the calls of its parts tell.
+    Divided,
     /// Nothing: it was not called, since the answer was known, or somebody else asked for it.
     NotCalled,
 }

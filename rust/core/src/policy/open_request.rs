@@ -15,32 +15,92 @@ pub struct RequestConfig {
     pub linger: Duration,
 }
 
-/// The request of a channel that is being filled: its first record has paid for it, the others go
-/// along.
+/// Whether the next call of a record is one of a part of a request that has failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum InPart {
+    /// It is not.
+    #[default]
+    No,
+    /// The part begins with it, and has so many records.
+    Begins(NonZeroU32),
+    /// It goes along with records before it.
+    GoesAlong,
+}
+
+/// Places of a request that its first record has paid for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Places {
+    count: u32,
+    /// Until when.
+    until: ProcessingTime,
+}
+
+impl Places {
+    fn left(&self, now: ProcessingTime) -> u32 {
+        if now <= self.until { self.count } else { 0 }
+    }
+
+    fn take(&mut self, now: ProcessingTime) -> bool {
+        let is_there = self.left(now) > 0;
+        self.count -= u32::from(is_there);
+        is_there
+    }
+}
+
+/// The requests of a channel that are being filled: the first record of each has paid for it, the
+/// others go along.
 ///
 /// It is a guess at what happens elsewhere, where requests are cut by their bytes too, say: each
 /// request is told of when it is made, and what was paid is set right then.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct OpenRequest {
-    /// Records that may go along.
-    places: u32,
-    /// Until when.
-    until: ProcessingTime,
+    of_any: Places,
+    /// For the records of parts, which no others go along with.
+    of_parts: Places,
 }
 
 impl OpenRequest {
-    /// Returns how many records may go along now.
+    /// Returns how many records of no part may go along now.
     pub(crate) fn places(&self, now: ProcessingTime) -> u32 {
-        if now <= self.until { self.places } else { 0 }
+        self.of_any.left(now)
+    }
+
+    /// Returns whether any record may go along now.
+    pub(crate) fn has_places(&self, now: ProcessingTime) -> bool {
+        self.of_any.left(now) > 0 || self.of_parts.left(now) > 0
+    }
+
+    /// Returns whether a record that is called now may go along.
+    pub(crate) fn admits(&self, part: InPart, now: ProcessingTime) -> bool {
+        match part {
+            InPart::No => self.of_any.left(now) > 0,
+            InPart::Begins(_) => false,
+            InPart::GoesAlong => self.of_parts.left(now) > 0,
+        }
     }
 
     /// Takes a record that is called; returns whether it is the first of another request.
-    pub(crate) fn on_start(&mut self, config: &RequestConfig, now: ProcessingTime) -> bool {
-        if self.places(now) > 0 {
-            self.places -= 1;
+    pub(crate) fn on_start(
+        &mut self,
+        config: &RequestConfig,
+        part: InPart,
+        now: ProcessingTime,
+    ) -> bool {
+        let until = now + config.linger;
+        let (places, records) = match part {
+            InPart::No => (&mut self.of_any, config.records),
+            InPart::Begins(records) => {
+                // Those of parts that began before may still come.
+                let count = self.of_parts.left(now).saturating_add(records.get() - 1);
+                self.of_parts = Places { count, until };
+                return true;
+            }
+            InPart::GoesAlong => (&mut self.of_parts, config.records),
+        };
+        if places.take(now) {
             return false;
         }
-        (self.places, self.until) = (config.records.get() - 1, now + config.linger);
+        *places = Places { count: records.get() - 1, until };
         true
     }
 }
@@ -56,11 +116,38 @@ mod tests {
             linger: Duration::from_nanos(10),
         };
         let (at, mut request) = (ProcessingTime::from_nanos, OpenRequest::default());
-        let mut opens = |now| request.on_start(&config, at(now));
+        let mut opens = |now| request.on_start(&config, InPart::No, at(now));
 
         let full = [5, 5, 15, 15].map(&mut opens);
         let late = [25, 26, 26].map(&mut opens);
 
         assert_eq!((full, late), ([true, false, false, true], [false, true, false]));
+    }
+
+    #[test]
+    fn a_part_is_a_request_of_its_own_and_only_its_records_go_along() {
+        let config = RequestConfig {
+            records: NonZeroU32::new(7).unwrap(),
+            linger: Duration::from_nanos(10),
+        };
+        let (at, mut request) = (ProcessingTime::from_nanos, OpenRequest::default());
+        let begins = |records| InPart::Begins(NonZeroU32::new(records).unwrap());
+        let calls = [
+            (InPart::No, true),
+            (begins(2), true),
+            (InPart::No, false),
+            (begins(1), true),
+            (InPart::GoesAlong, false),
+            (InPart::No, false),
+            // One that comes late, as those behind it may.
+            (InPart::GoesAlong, true),
+            (InPart::GoesAlong, false),
+        ];
+
+        for (part, opens) in calls {
+            assert_eq!(request.admits(part, at(5)), !opens, "{part:?}");
+            assert_eq!(request.on_start(&config, part, at(5)), opens, "{part:?}");
+        }
+        assert!(request.has_places(at(15)) && !request.has_places(at(16)));
     }
 }

@@ -57,6 +57,8 @@ pub(super) struct Held {
     pub(super) state: State,
     /// Of the last attempt that failed.
     pub(super) last_failure: Option<Reply>,
+    /// Attempts that were followed by a call of a part.
+    pub(super) divided: u32,
     /// Its place in the order in which records became ready to leave.
     pub(super) ready: Option<usize>,
 }
@@ -99,6 +101,11 @@ impl Held {
         AttemptId { entry: self.id.expect("a call was seen"), attempt: self.attempts }
     }
 
+    /// The number of the try that its attempt is of.
+    pub(super) fn tries(&self) -> u32 {
+        self.attempts - self.divided
+    }
+
     pub(super) fn snapshot(&self, now: ProcessingTime) -> SnapshotRecord<u32, Reply, Reply> {
         let until = if self.waits() { self.waits_since } else { now };
         let state = match &self.state {
@@ -114,6 +121,7 @@ impl Held {
                 },
                 was_running: self.is_running(),
                 last_failure: self.last_failure,
+                divided: self.divided,
             },
         };
         SnapshotRecord { record: record(self.value), attempts: self.attempts, state }

@@ -61,9 +61,9 @@ impl Model {
         if starts_in_order {
             self.check_order(value);
         }
-        let retry = self.config.retry.filter(|_| attempt.attempt > 1);
-        let is_permitted =
-            retry.map_or(attempt.attempt == 1, |it| it.can_retry(attempt.attempt - 1));
+        let tries = attempt.attempt - self.get(value).divided;
+        let retry = self.config.retry.filter(|_| tries > 1);
+        let is_permitted = retry.map_or(tries == 1, |it| it.can_retry(tries - 1));
         assert!(is_permitted, "attempt {} of {value}", attempt.attempt);
         let (since, number) = (self.now, self.starts);
         let (now, timeout) = (self.now, self.config.timeout);

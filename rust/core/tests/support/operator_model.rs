@@ -164,6 +164,7 @@ impl Model {
             waits_since: self.now,
             state,
             last_failure,
+            divided: 0,
             ready,
         }));
         self.activate_channel(value);
@@ -210,13 +211,14 @@ impl Model {
             return Handled::TimeoutAnswered;
         };
         let nanos = self.now.as_nanos() - since.as_nanos();
-        self.begin_budget(attempt, completion.retry, completion.sign);
-        self.tell_end(value, |_| completion.sign);
+        self.begin_budget(value, completion.retry, completion.sign);
+        let is_divided = matches!(completion.retry, Retry::InPart { .. });
+        self.tell_end(value, is_divided, |_| completion.sign);
         if self.back_off(value, completion.retry, completion.sign, completion.outcome.err()) {
             return Handled::Retried(nanos);
         }
         let may_retry = self.is_worth_it(completion.retry) && self.config.retry.is_some();
-        let is_exhausted = may_retry && attempt.attempt > 1;
+        let is_exhausted = may_retry && self.get(value).tries() > 1;
         let failure = if is_exhausted { Failure::RetriesExhausted } else { Failure::Function };
         self.finish(value, completion.outcome.map_err(failure));
         Handled::Final(nanos)
@@ -226,14 +228,29 @@ impl Model {
         match retry {
             Retry::No => false,
             Retry::IfRepeatable => self.config.is_repeatable,
-            Retry::Yes | Retry::After(_) => true,
+            Retry::Yes | Retry::After(_) | Retry::InPart { .. } => true,
         }
     }
 
     /// Whether an attempt that ended so is followed by another one.
-    pub(super) fn may_retry(&self, attempt: AttemptId, retry: Retry) -> bool {
-        let can_retry = self.config.retry.is_some_and(|it| it.can_retry(attempt.attempt));
+    pub(super) fn may_retry(&self, value: u32, retry: Retry) -> bool {
+        let tries = self.get_ref(value).tries();
+        let can_retry = self.config.retry.is_some_and(|it| it.can_retry(tries));
         self.is_worth_it(retry) && can_retry && !self.is_draining()
+    }
+
+    /// Lets a record wait for a call of a part, as if its back-off were over.
+    fn call_in_part(&mut self, value: u32, failure: Option<Reply>) {
+        let now = self.now;
+        let held = self.get(value);
+        held.last_failure = failure.or(held.last_failure);
+        held.divided += 1;
+        held.state = State::BackOff { due: now, lacks_token: false };
+        if held.deadline.is_some_and(|it| it <= now) {
+            self.time_out(value);
+        } else {
+            held.wait(now);
+        }
     }
 
     pub(super) fn back_off(
@@ -244,15 +261,20 @@ impl Model {
         failure: Option<Reply>,
     ) -> bool {
         let (seed, now, attempt) = (self.config.seed, self.now, self.get(value).attempt());
+        if matches!(retry, Retry::InPart { .. }) {
+            self.call_in_part(value, failure);
+            return true;
+        }
         let Some(strategy) = self.config.retry else { return false };
-        if !self.may_retry(attempt, retry) {
+        if !self.may_retry(value, retry) {
             return false;
         }
+        let tries = self.get(value).tries();
         let delay = match retry {
             Retry::After(delay) => delay,
-            Retry::No | Retry::IfRepeatable | Retry::Yes => {
+            Retry::No | Retry::IfRepeatable | Retry::Yes | Retry::InPart { .. } => {
                 let random = mix(seed, attempt.entry.as_u64(), attempt.attempt);
-                strategy.backoff(attempt.attempt, random)
+                strategy.backoff(tries, random)
             }
         };
         let held = self.get(value);

@@ -130,9 +130,9 @@ impl Model {
     }
 
     /// Counts retries from the first one on that costs its destination some.
-    pub(super) fn begin_budget(&mut self, attempt: AttemptId, retry: Retry, sign: CallSign) {
+    pub(super) fn begin_budget(&mut self, value: u32, retry: Retry, sign: CallSign) {
         let is_counted = self.config.channels.is_some() || self.config.retry_budget.is_none();
-        if is_counted || !sign.is_drop() || !self.may_retry(attempt, retry) {
+        if is_counted || !sign.is_drop() || !self.may_retry(value, retry) {
             return;
         }
         self.make_single();
@@ -234,8 +234,14 @@ impl Model {
         }
     }
 
-    /// Tells the policies of a record that its call ends, if one runs.
-    pub(super) fn tell_end(&mut self, value: u32, sign: impl FnOnce(&Held) -> CallSign) {
+    /// Tells the policies of a record that its call ends, if one runs; one that is divided goes on in its
+    /// parts.
+    pub(super) fn tell_end(
+        &mut self,
+        value: u32,
+        is_divided: bool,
+        sign: impl FnOnce(&Held) -> CallSign,
+    ) {
         let (channel, ended) = (self.channel(value), self.now);
         let in_flight = self.running_in(channel);
         let held = self.get_ref(value);
@@ -252,14 +258,16 @@ impl Model {
         if let Some(policy) = self.policy(channel) {
             policy.on_end(&call);
         }
-        self.earn(value, sign);
+        if !is_divided {
+            self.earn(value, sign);
+        }
     }
 
     // --- what retries cost ---
 
-    /// Notes the end of the present attempt of a record.
+    /// Notes the end of the present try of a record.
     fn earn(&mut self, value: u32, sign: CallSign) {
-        let (now, is_first) = (self.now, self.get_ref(value).attempts == 1);
+        let (now, is_first) = (self.now, self.get_ref(value).tries() == 1);
         let Some(retries) = self.retries(value) else { return };
         if is_first && sign != CallSign::NotCalled {
             retries.budget.on_first_attempt(now);

@@ -51,8 +51,15 @@ impl Model {
         self.push(value, restored.attempts);
         let (time_left, backoff_left, was_running) = match restored.state.clone() {
             SnapshotState::Completed(outcome) => return self.finish(value, outcome),
-            SnapshotState::Pending { time_left, backoff_left, was_running, last_failure } => {
-                self.get(value).last_failure = last_failure;
+            SnapshotState::Pending {
+                time_left,
+                backoff_left,
+                was_running,
+                last_failure,
+                divided,
+            } => {
+                let held = self.get(value);
+                (held.last_failure, held.divided) = (last_failure, divided);
                 (time_left, backoff_left, was_running)
             }
         };

@@ -46,7 +46,7 @@ impl Model {
         let deadline = self.get(value).deadline.unwrap_or_default().as_nanos();
         let timeout_nanos = u64::try_from(timeout.as_nanos()).unwrap();
         self.note_silence(ProcessingTime::from_nanos(deadline.saturating_sub(timeout_nanos)));
-        self.tell_end(value, |held| match held.state {
+        self.tell_end(value, false, |held| match held.state {
             // A call that got less than half of the time is not to blame.
             State::Running { since, .. } if 2 * now.saturating_since(since) < timeout => {
                 CallSign::CutOff
@@ -61,12 +61,11 @@ impl Model {
         if self.is_closed || !self.get(value).is_running() {
             return;
         }
-        let attempt = self.get(value).attempt();
         if let State::Running { since, .. } = self.get(value).state {
             self.note_silence(since);
         }
-        self.begin_budget(attempt, Retry::IfRepeatable, CallSign::TimedOut);
-        self.tell_end(value, |_| CallSign::TimedOut);
+        self.begin_budget(value, Retry::IfRepeatable, CallSign::TimedOut);
+        self.tell_end(value, false, |_| CallSign::TimedOut);
         self.cancel(value);
         if !self.back_off(value, Retry::IfRepeatable, CallSign::TimedOut, None) {
             self.metrics.timeouts += 1;

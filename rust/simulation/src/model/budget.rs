@@ -46,16 +46,16 @@ impl Budget {
         })
     }
 
-    /// An attempt has ended; what it said is in the mail.
-    pub(super) fn ended(&mut self, id: Id, attempt: u32, channel: Option<i64>, said: Said) {
+    /// The try with this number has ended; what it said is in the mail.
+    pub(super) fn ended(&mut self, id: Id, number: u32, channel: Option<i64>, said: Said) {
         let counts = self.counts.entry(channel).or_default();
         // Who says when to come again, or asks for another result, is no worse for it.
         let (is_lost, is_answer) = match said {
             Said::Results { .. } | Said::Failure { asks: Asks::No, .. } => (false, true),
             Said::Failure { after, .. } => (after.is_none(), false),
         };
-        counts.first += u64::from(attempt == 1);
-        counts.answered += u64::from(attempt > 1 && is_answer);
+        counts.first += u64::from(number == 1);
+        counts.answered += u64::from(number > 1 && is_answer);
         if is_lost {
             self.owing.insert(id);
         }

@@ -82,6 +82,9 @@ fn plain(said: Said) -> Said {
 /// As those hear it that were not called: their destination has asked the other one for a pause.
 fn overheard(said: Said) -> Said {
     match said {
+        Said::Failure { asks: Asks::InPart(_), .. } => {
+            Said::Failure { asks: Asks::InPart(0), after: None, pause: None }
+        }
         Said::Failure { asks, after, .. } => Said::Failure { asks, after, pause: None },
         said @ Said::Results { .. } => said,
     }

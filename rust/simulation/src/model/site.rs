@@ -10,7 +10,7 @@ use sparkawait_core::retry::{AsyncRetryStrategy, Jitter};
 use super::budget::Budget;
 use super::held::Held;
 use crate::limits::{Left, Limits, Settled};
-use crate::rules::RULES;
+use crate::rules::{Next, RULES};
 use crate::scenario::{CallPlan, Failing, HedgePlan, Mode, OperatorPlan};
 use crate::trace::{Asks, Broken, Checked, Id, Path, Said};
 
@@ -62,6 +62,7 @@ pub enum State {
 
 /// A row at a function.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that do not depend on one another")]
 pub struct Row {
     /// Position in the input.
     pub row: i64,
@@ -77,6 +78,8 @@ pub struct Row {
     pub(super) stood: u64,
     /// Attempts so far.
     pub attempts: u32,
+    /// Those of them that were followed by a call of a part, and so by no retry.
+    pub(super) divided: u32,
     /// Those that were made, again under the same number or not.
     pub made: u32,
     /// Whether one of them had a second call beside it.
@@ -85,14 +88,16 @@ pub struct Row {
     pub hedged_late: bool,
     /// Now.
     pub state: State,
-    /// State and attempts before the last replies, as long as nobody knows whether those were looked at.
-    pub(super) before: Option<(State, u32)>,
+    /// State, attempts and those divided before the last replies, as long as nobody knows whether those
+    /// were looked at.
+    pub(super) before: Option<(State, u32, u32)>,
     /// Whether nobody will know: the task that may have done so is gone.
     pub(super) is_vague: bool,
     /// Calls that may still count.
     pub(super) live: u32,
-    /// The wait of the task before its last call was answered, and whether that asked for another one.
-    pub(super) answered_at: Option<(u64, bool)>,
+    /// The wait of the task before its last call was answered, whether that asked for another one, and
+    /// for one of a part.
+    pub(super) answered_at: Option<(u64, bool, bool)>,
     /// Whether its time may have passed in a task that is gone.
     pub(super) may_be_late: bool,
     /// When its state changed.
@@ -250,7 +255,7 @@ pub(super) fn asks_for_retry(said: Said, is_branch: bool, plan: &CallPlan) -> bo
         }
         Said::Results { retry, .. } => retry,
         Said::Failure { asks: Asks::IfRepeatable, .. } => plan.is_repeatable,
-        Said::Failure { asks, .. } => asks == Asks::Yes,
+        Said::Failure { asks, .. } => matches!(asks, Asks::Yes | Asks::InPart(_)),
     }
 }
 
@@ -287,6 +292,7 @@ impl Row {
             first_call: None,
             stood: 0,
             attempts: 0,
+            divided: 0,
             made: 0,
             hedged: false,
             hedged_late: false,
@@ -304,6 +310,21 @@ impl Row {
     /// Returns its outcome, if it has one.
     pub fn state(&self) -> Option<Outcome> {
         if let State::Done(outcome) = self.state { Some(outcome) } else { None }
+    }
+
+    /// Calls that were the first or retries.
+    pub(super) fn tries(&self) -> u32 {
+        self.attempts.saturating_sub(self.divided)
+    }
+
+    /// Nanoseconds until it may be called again, if it is.
+    pub(super) fn waits_for(&self, next: Next, said: Said, plan: &CallPlan) -> Option<u64> {
+        match (next, said) {
+            (Next::InPart, _) => Some(0),
+            (Next::BackOff, Said::Failure { after: Some(after), .. }) => Some(after),
+            (Next::BackOff, _) => Some(plan.back_off(self.tries()).unwrap_or_default()),
+            _ => None,
+        }
     }
 
     pub(super) fn is_done(&self) -> bool {
@@ -326,15 +347,15 @@ impl Row {
 
     /// The task was saved before it saw the last reply.
     pub(super) fn unsee(&mut self) {
-        if let Some((state, attempts)) = self.before.take().filter(|_| self.is_vague) {
-            (self.state, self.attempts) = (state, attempts);
+        if let Some(before) = self.before.take().filter(|_| self.is_vague) {
+            (self.state, self.attempts, self.divided) = before;
             self.interrupt(0);
         }
     }
 
     pub(super) fn set(&mut self, state: State, now: u64, keeps_before: bool) {
         if keeps_before {
-            self.before.get_or_insert((self.state, self.attempts));
+            self.before.get_or_insert((self.state, self.attempts, self.divided));
         } else {
             self.before = None;
         }
@@ -456,7 +477,7 @@ impl Site {
             return Err(Broken::new("attempts are numbered", what()));
         }
         let retries = self.plan.retry.map_or(0, |it| it.max_retries);
-        if attempt.attempt > 1 + retries {
+        if attempt.attempt > 1 + retries + row.divided {
             return Err(Broken::new("no more retries than permitted", what()));
         }
         if let (Some(first), Some(timeout)) = (row.first_call, self.plan.timeout)
@@ -487,14 +508,15 @@ impl Site {
         let beside = self.flying.get(&attempt.first()).filter(|it| it.id == id && !it.is_doomed);
         let Some(beside) = beside.filter(|_| row.live == 1) else {
             // What the first one said may still be in the mail.
-            let asks = match row.answered_at {
-                Some((parks, asks)) if parks == self.parks => asks,
+            let (asks, divided) = match row.answered_at {
+                Some((parks, asks, divided)) if parks == self.parks => (asks, divided),
                 _ => return Err(Broken::new("a second call beside the first", what)),
             };
             self.hedges += 1;
             if asks {
                 // It is left to this one.
                 (row.state, row.live, row.done_at) = (State::Running, 1, None);
+                row.divided -= u32::from(divided).min(row.divided);
             }
             return Ok(asks);
         };

@@ -88,7 +88,7 @@ pub struct RequestsPlan {
     pub linger: u64,
     /// What the operator does not know of that.
     pub cut: Cut,
-    /// Of a hundred requests for several calls, so many fail and are made again for each half.
+    /// Of a hundred requests for several calls, so many fail; the calls of each half are made again.
     #[serde(default)]
     pub divided: usize,
 }

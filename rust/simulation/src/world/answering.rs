@@ -117,7 +117,7 @@ impl World {
         if never || is_stalled {
             answers.clear();
         }
-        self.request(site, (attempt, answers), path.channel, random);
+        self.request(site, (attempt, answers), id, path.channel, random);
     }
 
     /// Decides what a call says.
@@ -222,6 +222,7 @@ fn failed_call(
         (Asks::IfRepeatable, _) => Retry::IfRepeatable,
         (Asks::Yes, None) => Retry::Yes,
         (Asks::Yes, Some(nanos)) => Retry::After(Duration::from_nanos(nanos)),
+        (Asks::InPart(records), _) => Retry::InPart { records },
     };
     let sign = if pause.is_some() { CallSign::Overloaded } else { retry.sign() };
     let pause = pause.map(Duration::from_nanos);

@@ -186,6 +186,7 @@ fn outcomes(group: &ReplyGroup) -> Vec<(AttemptId, Said)> {
             Retry::IfRepeatable => (Asks::IfRepeatable, None),
             Retry::Yes => (Asks::Yes, None),
             Retry::After(after) => (Asks::Yes, Some(nanos(after))),
+            Retry::InPart { records } => (Asks::InPart(records), None),
         };
         let pause = failed.pause.map(nanos);
         said.push((failed.attempt, Said::Failure { asks, after, pause }));

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use sparkawait_core::operator::AttemptId;
 use sparkawait_runtime::OperatorMetrics;
 
-use super::{Answers, Letter, World};
+use super::{Answer, Answers, Letter, World};
 use crate::model::requests::{Calls, Requests};
 use crate::random::Random;
-use crate::trace::{What, choice};
+use crate::trace::{Asks, Id, Said, What, choice};
 
 impl World {
     /// A call is made by a request, at once or later.
@@ -17,6 +17,7 @@ impl World {
         &mut self,
         site: usize,
         call: (AttemptId, Answers),
+        id: Id,
         channel: Option<i64>,
         random: &mut Random,
     ) {
@@ -24,7 +25,7 @@ impl World {
         let Some(requests) = &mut self.requests[site] else {
             return self.answer_later(call.1);
         };
-        let joined = requests.join(call, channel, self.now, random);
+        let joined = requests.join(call, id, channel, self.now, random);
         if let Some(made) = self.breaks(joined) {
             self.make_request(site, made);
         }
@@ -44,12 +45,6 @@ impl World {
             while let Some(made) = self.requests[site].as_mut().and_then(|it| it.due(now)) {
                 self.make_request(site, made);
             }
-            let takes = self.model.sites[site].plan.script.least;
-            while let Some(made) =
-                self.requests[site].as_mut().and_then(|it| it.due_part(now, takes))
-            {
-                self.make_request(site, made);
-            }
         }
     }
 
@@ -58,14 +53,33 @@ impl World {
         self.note(What::Requested { site, first, calls: calls.len() });
         self.requested.push((site, first));
         let random = &mut Random(choice(self.scenario.seed, site, self.now, first.attempt));
-        if let Some(requests) = &mut self.requests[site]
-            && calls.len() > 1
-            && random.in_a_hundred(requests.divided())
-        {
-            return requests.divide(calls, self.now + self.model.sites[site].plan.script.least);
+        let divided = self.requests[site].as_ref().map_or(0, Requests::divided);
+        // One that is not answered does not fail either.
+        let is_answered = calls.iter().all(|(_, answers)| !answers.is_empty());
+        if calls.len() > 1 && is_answered && random.in_a_hundred(divided) {
+            return self.divide(site, calls);
         }
         for (_, answers) in calls {
             self.answer_later(answers);
+        }
+    }
+
+    /// A request fails, and asks for another call for the rows of each half.
+    fn divide(&mut self, site: usize, mut calls: Calls<Answers>) {
+        let takes = self.model.sites[site].plan.script.least;
+        let second = calls.split_off(calls.len() / 2);
+        for part in [calls, second] {
+            let mut records = u32::try_from(part.len()).unwrap_or(u32::MAX);
+            let answers: Vec<Answer> =
+                part.into_iter().filter_map(|(_, it)| Some(it.into_iter().next()?.1)).collect();
+            if let Some(requests) = &mut self.requests[site] {
+                requests.divide(answers.iter().map(|it| it.id));
+            }
+            for answer in answers {
+                let asks = Asks::InPart(std::mem::take(&mut records));
+                let said = Said::Failure { asks, after: None, pause: None };
+                self.answer(takes, Answer { said, ..answer });
+            }
         }
     }
 

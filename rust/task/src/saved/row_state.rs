@@ -4,7 +4,7 @@
 //! | phase | also there |
 //! |---|---|
 //! | 0 input | |
-//! | 1 pending | `time_left`, `backoff_left`, `was_running`, `failure`: the last one |
+//! | 1 pending | `time_left`, `backoff_left`, `was_running`, `divided`, `failure`: the last one |
 //! | 2 completed | `results` |
 //! | 3 failed, 4 retries exhausted | `failure` |
 //! | 5 timed out, 6 its last attempt timed out | `failure`: the last one |
@@ -83,6 +83,8 @@ pub(crate) struct RowState {
     backoff_left: Option<Duration>,
     waited: Option<Duration>,
     was_running: bool,
+    /// Attempts that were followed by a call of a part.
+    divided: u32,
     failure: Option<Box<CallFailure>>,
     /// The number of its results.
     pub(crate) results: u32,
@@ -112,9 +114,15 @@ impl RowState {
     /// text can.
     pub(crate) fn of(state: State, attempts: u32, restarts: u32) -> Self {
         let row = match state {
-            SnapshotState::Pending { time_left, backoff_left, was_running, last_failure } => {
+            SnapshotState::Pending {
+                time_left,
+                backoff_left,
+                was_running,
+                last_failure,
+                divided,
+            } => {
                 let pending = Self::new(Phase::Pending, last_failure);
-                Self { time_left, backoff_left, was_running, ..pending }
+                Self { time_left, backoff_left, was_running, divided, ..pending }
             }
             SnapshotState::Completed(Ok(results)) => {
                 Self { results: results.len, ..Self::new(Phase::Completed, None) }
@@ -152,7 +160,8 @@ impl RowState {
     /// Returns the state of the operator, with these results; `None` if it has none, or something is
     /// missing.
     pub(crate) fn into_state(self, results: ResultRows) -> Option<State> {
-        let Self { time_left, backoff_left, waited, was_running, failure: last, .. } = self;
+        let Self { time_left, backoff_left, waited, was_running, divided, failure: last, .. } =
+            self;
         let unavailable = |is_paused| {
             waited.map(|waited| NotCalled::Unavailable(Unavailable { waited, is_paused }))
         };
@@ -165,6 +174,7 @@ impl RowState {
                     backoff_left,
                     was_running,
                     last_failure,
+                    divided,
                 });
             }
             Phase::Completed => return Some(SnapshotState::Completed(Ok(results))),
@@ -208,6 +218,9 @@ pub(super) fn column_of(
         ("attempts", numbers(|it| it.attempts)),
         ("was_running", Arc::new(were_running)),
     ];
+    if states.iter().any(|it| it.divided > 0) {
+        columns.push(("divided", numbers(|it| it.divided)));
+    }
     let mut add_times = |name, of: fn(&RowState) -> Option<Duration>| {
         if states.iter().any(|it| of(it).is_some()) {
             let times = states.iter().map(|it| of(it).map(nanos));
@@ -260,6 +273,7 @@ pub(super) struct RowStates {
     restarts: UInt32Array,
     attempts: UInt32Array,
     were_running: BooleanArray,
+    divided: Option<UInt32Array>,
     times_left: Option<DurationNanosecondArray>,
     backoffs_left: Option<DurationNanosecondArray>,
     waited: Option<DurationNanosecondArray>,
@@ -317,6 +331,7 @@ impl RowStates {
             restarts: field(states, "restarts")?,
             attempts: field(states, "attempts")?,
             were_running: field(states, "was_running")?,
+            divided: field(states, "divided"),
             times_left: field(states, "time_left"),
             backoffs_left: field(states, "backoff_left"),
             waited: field(states, "waited"),
@@ -352,6 +367,7 @@ impl RowStates {
             backoff_left: time(self.backoffs_left.as_ref(), row),
             waited: time(self.waited.as_ref(), row),
             was_running: self.were_running.value(row),
+            divided: self.divided.as_ref().map_or(0, |it| it.value(row)),
             failure: self.failures.as_ref().and_then(|it| it.failure(row)),
             results,
             calls: self.calls.as_ref().map(|it| CallInfo::read(it, row)),
@@ -413,11 +429,17 @@ mod tests {
     }
 
     fn states() -> impl Strategy<Value = State> {
-        let pending = (option::of(duration()), option::of(duration()), any::<bool>());
+        let pending = (option::of(duration()), option::of(duration()), any::<bool>(), 0..3_u32);
         prop_oneof![
             (pending, option::of(call_failures())).prop_map(
-                |((time_left, backoff_left, was_running), last_failure)| {
-                    SnapshotState::Pending { time_left, backoff_left, was_running, last_failure }
+                |((time_left, backoff_left, was_running, divided), last_failure)| {
+                    SnapshotState::Pending {
+                        time_left,
+                        backoff_left,
+                        was_running,
+                        last_failure,
+                        divided,
+                    }
                 }
             ),
             (0..4_u32).prop_map(|len| {
@@ -430,9 +452,21 @@ mod tests {
     fn told(state: State) -> Told {
         let failure = |it: Box<CallFailure>| (it.kind, it.message, it.summary, it.status);
         match state {
-            SnapshotState::Pending { time_left, backoff_left, was_running, last_failure } => {
+            SnapshotState::Pending {
+                time_left,
+                backoff_left,
+                was_running,
+                last_failure,
+                divided,
+            } => {
                 let last_failure = last_failure.map(failure);
-                SnapshotState::Pending { time_left, backoff_left, was_running, last_failure }
+                SnapshotState::Pending {
+                    time_left,
+                    backoff_left,
+                    was_running,
+                    last_failure,
+                    divided,
+                }
             }
             SnapshotState::Completed(Ok(results)) => SnapshotState::Completed(Ok(results.len)),
             SnapshotState::Completed(Err(failed)) => SnapshotState::Completed(Err(match failed {

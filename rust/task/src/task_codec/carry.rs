@@ -249,10 +249,10 @@ fn other_columns(error: &TaskError) -> TaskError {
 /// asked about it once more, and not called.
 fn renewed<R, F>(state: SnapshotState<R, F>) -> SnapshotState<R, F> {
     match state {
-        SnapshotState::Pending { time_left, backoff_left, was_running, last_failure } => {
+        SnapshotState::Pending { time_left, backoff_left, was_running, last_failure, divided } => {
             // Nobody knows what a call came to that ran.
             let time_left = time_left.filter(|it| it.is_zero() && !was_running);
-            SnapshotState::Pending { time_left, backoff_left, was_running, last_failure }
+            SnapshotState::Pending { time_left, backoff_left, was_running, last_failure, divided }
         }
         completed @ SnapshotState::Completed(_) => completed,
     }

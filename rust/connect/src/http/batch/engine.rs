@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Makes the requests of one Spark task, of many rows each.
 
-use std::mem;
 use std::sync::Arc;
 
 use sparkawait_core::ErrorKind;
-use sparkawait_core::operator::AttemptId;
+use sparkawait_core::operator::{AttemptId, Retry};
 use sparkawait_task::cause::Cause;
 use sparkawait_task::error::{CallFailure, StartError, TaskError};
 use sparkawait_task::function::{Call, Calls, Replies};
 use sparkawait_task::shared::Lent;
 use tokio::time::Instant;
 
+use super::divided::{Divided, Expected};
 use super::item::Item;
 use super::items::ItemReader;
 use super::templates::{BatchTemplates, Head, ItemRows};
@@ -39,6 +39,8 @@ pub(crate) struct Batched {
     pub(crate) most: Most,
     /// Whether rows at fault are looked for where a request fails.
     pub(crate) splits: bool,
+    /// The rows of requests that have failed, as long as they are looked for.
+    pub(crate) divided: Divided,
 }
 
 impl Asks for BatchEngine {
@@ -59,15 +61,17 @@ impl Asks for BatchEngine {
             calls.batches.iter().map(|batch| self.batched.templates.rows(batch).map_err(internal));
         let mut rows = rows.collect::<Result<Vec<_>, _>>()?;
         let (now, mut ended) = (Instant::now(), Ended::default());
+        let mut expected = self.batched.divided.expected();
         for call in &calls.calls {
             let rows = &mut rows[call.batch as usize];
-            let outcome = match self.add_row(rows, calls, call, waiting, now) {
+            let outcome = match self.add_row(rows, calls, call, &mut expected, waiting, now) {
                 Ok(true) => continue,
                 Ok(false) => Outcome::NullKey,
                 Err(failed) => Outcome::Failed(Box::new(failed)),
             };
             ended.outcomes.push((call.attempt, outcome));
         }
+        drop(expected);
         self.answers.send(ended)
     }
 
@@ -86,29 +90,22 @@ impl Asks for BatchEngine {
 
     async fn ask(
         self: Arc<Self>,
-        Batch { head, items, attempts, .. }: Batch,
+        Batch { head, mut items, attempts, .. }: Batch,
         wanted: Arc<AwaitedCalls>,
     ) -> Result<Ended, TaskError> {
         self.answers.replies.started(&attempts);
-        let (mut parts, mut last) = (vec![items], Ended::default());
-        while let Some(mut items) = parts.pop() {
-            let attempts: Vec<AttemptId> = items.iter().map(|it| it.attempt).collect();
-            if let Some(flags) = wanted.flags(&attempts) {
-                let mut flags = flags.into_iter();
-                items.retain(|_| flags.next().unwrap_or_default());
-            }
-            let Some(first) = items.first().map(|it| it.attempt) else { continue };
-            self.answers.replies.requested(first);
-            let ended = tokio::select! {
-                biased;
-                () = wanted.none_of(&attempts) => continue,
-                ended = self.request(&head, &items, first) => ended,
-            };
-            // Of a request that was divided no row waits for the rows of another part.
-            self.answers.send(mem::take(&mut last))?;
-            parts.extend(self.end(&items, ended, &wanted, &mut last)?);
+        if let Some(flags) = wanted.flags(&attempts) {
+            let mut flags = flags.into_iter();
+            items.retain(|_| flags.next().unwrap_or_default());
         }
-        Ok(last)
+        let Some(first) = items.first().map(|it| it.attempt) else { return Ok(Ended::default()) };
+        self.answers.replies.requested(first);
+        let ended = tokio::select! {
+            biased;
+            () = wanted.none_of(&attempts) => return Ok(Ended::default()),
+            ended = self.request(&head, &items, first) => ended,
+        };
+        self.end(&items, ended, &wanted)
     }
 
     fn answer(&self, ended: Vec<Ended>) -> Result<(), TaskError> {
@@ -127,15 +124,17 @@ impl BatchEngine {
         rows: &mut ItemRows<'_>,
         calls: &Calls,
         call: &Call,
+        expected: &mut Expected,
         waiting: &mut Lines<Heads>,
         now: Instant,
     ) -> Result<bool, Failure> {
         let row = call.row as usize;
+        let part = expected.take(call.attempt);
         let Some(texts) = rows.texts(row)? else { return Ok(false) };
         let name = rows.head_key(row)?;
         let item = Item { attempt: call.attempt, text: texts.item, id: texts.id, key: texts.key };
         waiting.change(calls.channel(call), |heads| {
-            heads.add(name, item, &self.batched.most, now, || rows.head(&self.clients, row))
+            heads.add(name, part, item, &self.batched.most, now, || rows.head(&self.clients, row))
         })
     }
 
@@ -150,38 +149,56 @@ impl BatchEngine {
         clock.run(call(clients, rules, Watch::new(&clock), first, request)).await
     }
 
-    /// Divides what a request came to among its rows; returns those that are asked for again, in parts,
-    /// the next one last.
+    /// Divides what a request came to among its rows.
     fn end(
         &self,
         items: &[Item],
         EndedCall { outcome, status, left, .. }: EndedCall,
         wanted: &AwaitedCalls,
-        ended: &mut Ended,
-    ) -> Result<Vec<Vec<Item>>, TaskError> {
-        let mut parts = Vec::new();
+    ) -> Result<Ended, TaskError> {
+        let mut ended = Ended::default();
         for item in items {
-            self.answers.note_status(item.attempt, status, ended);
+            self.answers.note_status(item.attempt, status, &mut ended);
         }
-        if !left.is_empty() {
-            let attempts: Vec<AttemptId> = items.iter().map(|it| it.attempt).collect();
-            let flags = wanted.flags(&attempts).unwrap_or_else(|| vec![true; attempts.len()]);
+        if !left.is_empty()
             // Of a request for many rows the last one that is answered tells.
-            if let Some(last) = flags.iter().rposition(|is_wanted| *is_wanted) {
-                self.answers.note_left(attempts[last], left, ended);
-            }
+            && let Some(last) = awaited(items, wanted).last()
+        {
+            self.answers.note_left(*last, left, &mut ended);
         }
         match outcome {
             Outcome::Failed(failed)
                 if self.batched.splits && failed.about == About::Rows && items.len() > 1 =>
             {
-                let (one, other) = items.split_at(items.len() / 2);
-                parts = vec![other.to_vec(), one.to_vec()];
+                self.call_again(&awaited(items, wanted), &failed, &mut ended);
             }
             outcome => self.batched.items.divide(items, outcome, &mut ended.outcomes)?,
         }
-        Ok(parts)
+        Ok(ended)
     }
+
+    /// Has the rows of a request that has failed called for again, those of each half together.
+    fn call_again(&self, attempts: &[AttemptId], failed: &Failure, ended: &mut Ended) {
+        let (one, other) = attempts.split_at(attempts.len() / 2);
+        for part in [one, other].into_iter().filter(|it| !it.is_empty()) {
+            // Before the operator hears of it: they may come back at once.
+            self.batched.divided.expected().add(part);
+            let records = u32::try_from(part.len()).unwrap_or(u32::MAX);
+            let all = std::iter::once(records).chain(std::iter::repeat(0));
+            ended.outcomes.extend(part.iter().zip(all).map(|(attempt, records)| {
+                let retry = Retry::InPart { records };
+                let again = Failure { retry, sign: retry.sign(), ..failed.clone() };
+                (*attempt, Outcome::Failed(Box::new(again)))
+            }));
+        }
+    }
+}
+
+/// Returns the calls of items that somebody waits for.
+fn awaited(items: &[Item], wanted: &AwaitedCalls) -> Vec<AttemptId> {
+    let all: Vec<AttemptId> = items.iter().map(|it| it.attempt).collect();
+    let Some(flags) = wanted.flags(&all) else { return all };
+    all.into_iter().zip(flags).filter_map(|(it, is_wanted)| is_wanted.then_some(it)).collect()
 }
 
 fn no_request() -> Outcome {

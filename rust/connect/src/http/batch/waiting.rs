@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Items of one channel that wait for their request.
 //!
-//! There is a line for each head: the items of a request are of one line.
+//! There is a line for each head, and for each part of a request that has failed: the items of a
+//! request are of one line.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
@@ -13,6 +14,7 @@ use foldhash::fast::RandomState;
 use sparkawait_core::operator::AttemptId;
 use tokio::time::Instant;
 
+use super::divided::Part;
 use super::item::Item;
 use super::templates::Head;
 use crate::lines::Rows;
@@ -30,15 +32,23 @@ pub(crate) struct Most {
     pub(crate) are_named: bool,
 }
 
-/// The lines of a channel, by what tells their heads apart.
+/// What tells the lines of a channel apart.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Name {
+    head: Bytes,
+    /// The number of a part, if its items are of one.
+    part: Option<u64>,
+}
+
+/// The lines of a channel.
 #[derive(Default)]
 pub(crate) struct Heads {
     /// Those that have items.
-    lines: HashMap<Bytes, Line, RandomState>,
+    lines: HashMap<Name, Line, RandomState>,
     /// Those that have enough for a request, each once, in their turn.
-    ready: VecDeque<Bytes>,
+    ready: VecDeque<Name>,
     /// When the oldest items of the others are due.
-    due: BTreeSet<(Instant, Bytes)>,
+    due: BTreeSet<(Instant, Name)>,
 }
 
 struct Line {
@@ -46,6 +56,8 @@ struct Line {
     /// Oldest first, each with the time at which it goes out with whatever there is.
     items: VecDeque<(Item, Instant)>,
     bytes: usize,
+    /// Whether all items of its part are there.
+    is_whole: bool,
     is_ready: bool,
 }
 
@@ -84,16 +96,19 @@ impl Rows for Heads {
 }
 
 impl Heads {
-    /// Adds an item to a line, whose requests begin with what `open` makes if it is a new one. Returns
-    /// false, and adds nothing, if `open` makes nothing.
+    /// Adds an item to a line, that of the `part` which it has come back to, if any. Its requests begin
+    /// with what `open` makes if it is a new one. Returns false, and adds nothing, if `open` makes
+    /// nothing.
     pub(super) fn add<E>(
         &mut self,
-        name: Bytes,
+        head: Bytes,
+        part: Option<Part>,
         item: Item,
         most: &Most,
         now: Instant,
         open: impl FnOnce() -> Result<Option<Head>, E>,
     ) -> Result<bool, E> {
+        let name = Name { head, part: part.map(|it| it.number) };
         let mut entry = match self.lines.entry(name) {
             Entry::Occupied(line) => line,
             Entry::Vacant(place) => match open()? {
@@ -102,6 +117,7 @@ impl Heads {
             },
         };
         let (line, at) = (entry.get_mut(), now + most.linger);
+        line.is_whole = part.is_some_and(|it| it.missing == 0);
         line.bytes += item.text.len();
         line.items.push_back((item, at));
         if line.is_ready {
@@ -161,16 +177,16 @@ impl Heads {
 impl Line {
     fn new(head: Head) -> Self {
         let (head, items) = (Arc::new(head), VecDeque::new());
-        Self { head, items, bytes: 0, is_ready: false }
+        Self { head, items, bytes: 0, is_whole: false, is_ready: false }
     }
 
     fn is_full(&self, most: &Most) -> bool {
-        self.items.len() >= most.rows || self.bytes >= most.bytes
+        self.items.len() >= most.rows || self.bytes >= most.bytes || self.is_whole
     }
 
     /// Whether there are enough items for a request, or one that has waited long enough.
     fn is_due(&self, most: &Most, now: Instant) -> bool {
-        self.is_full(most) || self.oldest().is_some_and(|due| due <= now)
+        self.oldest().is_some_and(|due| due <= now || self.is_full(most))
     }
 
     /// When the oldest item is due.

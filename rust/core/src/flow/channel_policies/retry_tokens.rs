@@ -8,17 +8,17 @@ use crate::queue::EntryId;
 use crate::time::ProcessingTime;
 
 impl ChannelPolicies {
-    /// Notes the end of an attempt with this number, which may earn retries.
+    /// Notes the end of a try with this number, which may earn retries.
     pub(in crate::flow) fn earn(
         &mut self,
         id: ChannelId,
-        attempt: u32,
+        number: u32,
         sign: CallSign,
         now: ProcessingTime,
     ) {
         let line = self.channels.get_mut(id.0 as usize).and_then(|it| it.retries.as_mut());
         if let Some(line) = line {
-            line.earn(attempt, sign, now);
+            line.earn(number, sign, now);
             self.schedule_tokens(id, now);
         }
     }

@@ -46,13 +46,14 @@ impl ChannelTable {
     }
 
     /// Lets the channel's policies learn from an attempt that is about to be finished, if it has any:
-    /// what its last call says, and which retries the attempt with this number, from 1, earns.
+    /// what its last call says, and which retries the try with this number, from 1, earns; `None`: it
+    /// goes on with another call.
     #[inline]
     pub fn observe_attempt(
         &mut self,
         id: ChannelId,
         entry: EntryId,
-        attempt: u32,
+        number: Option<u32>,
         started: ProcessingTime,
         ended: ProcessingTime,
         sign: CallSign,
@@ -60,7 +61,9 @@ impl ChannelTable {
         self.note_answer(id, sign, ended);
         if self.policies.is_some() {
             self.observe_call(id, entry, started, ended, sign);
-            self.earn(id, attempt, sign, ended);
+            if let Some(number) = number {
+                self.earn(id, number, sign, ended);
+            }
         }
     }
 
@@ -124,9 +127,9 @@ impl ChannelTable {
 
     // --- what retries cost ---
 
-    fn earn(&mut self, id: ChannelId, attempt: u32, sign: CallSign, now: ProcessingTime) {
+    fn earn(&mut self, id: ChannelId, number: u32, sign: CallSign, now: ProcessingTime) {
         if let Some(policies) = &mut self.policies {
-            policies.earn(id, attempt, sign, now);
+            policies.earn(id, number, sign, now);
         }
     }
 
@@ -174,6 +177,13 @@ impl ChannelTable {
     pub fn note_left(&mut self, entry: EntryId, left: LimitLeft, is_of_channel: bool) {
         if let Some(policies) = &mut self.policies {
             policies.records.note_left(entry, ToldLimit { left, is_of_channel });
+        }
+    }
+
+    /// Notes that a record is called again in a part: of so many records if that begins with it.
+    pub(crate) fn note_part(&mut self, entry: EntryId, records: u32) {
+        if let Some(policies) = &mut self.policies {
+            policies.records.note_part(entry, records);
         }
     }
 

@@ -119,7 +119,7 @@ impl CacheReplies {
                     attempt: waiter.attempt,
                     failure,
                     cause: failed.cause,
-                    retry: failed.retry,
+                    retry: retry_of_follower(failed.retry),
                     // Its destination said it once, to the call that was made.
                     sign: CallSign::NotCalled,
                     pause: None,
@@ -127,6 +127,15 @@ impl CacheReplies {
                 followers.add_failure(&waiter, failed);
             }
         }
+    }
+}
+
+/// Returns what follows for a row that has waited for a call which ended so. It may be of a part, too,
+/// but none begins with it.
+const fn retry_of_follower(retry: Retry) -> Retry {
+    match retry {
+        Retry::InPart { .. } => Retry::InPart { records: 0 },
+        retry => retry,
     }
 }
 

@@ -35,7 +35,7 @@ impl Waiting {
         now: Instant,
         open: impl FnOnce() -> Result<Option<Head>, E>,
     ) -> Result<bool, E> {
-        self.lines.change(channel, |heads| heads.add(name, item, &self.most, now, open))
+        self.lines.change(channel, |heads| heads.add(name, None, item, &self.most, now, open))
     }
 
     fn take(&mut self, now: Instant) -> Option<(Option<Key>, Batch)> {
@@ -192,6 +192,39 @@ fn a_line_that_is_full_no_more_waits_for_company_again() {
     let due = waiting.lines.due().unwrap();
     waiting.lines.expire(due);
     assert_eq!(taken(&mut waiting, due), [2]);
+}
+
+#[test]
+fn items_of_a_part_go_together_when_all_are_back_or_the_first_has_waited() {
+    let (mut waiting, start) = (Waiting::new(most(5)), Instant::now());
+    let (all, channel) = (attempts(7), Some(Key::new(1)));
+    let add = |waiting: &mut Waiting, index: usize, part: Option<(u64, usize)>| {
+        let part = part.map(|(number, missing)| Part { number, missing });
+        let item = item(all[index], 1, "");
+        let open = || Ok::<_, Infallible>(Some(Head::for_test()));
+        let most = waiting.most;
+        waiting.lines.change(channel, |it| it.add(Bytes::new(), part, item, &most, start, open))
+    };
+    let next = |waiting: &mut Waiting, now| {
+        let batch = waiting.take(now)?.1;
+        waiting.lines.ended(channel);
+        Some(batch.attempts)
+    };
+    for (index, part) in
+        [None, Some((3, 1)), Some((4, 1)), Some((3, 0)), Some((5, 7)), None].into_iter().enumerate()
+    {
+        assert_eq!(add(&mut waiting, index, part), Ok(true));
+    }
+
+    assert_eq!(next(&mut waiting, start), Some(vec![all[1], all[3]]));
+    assert_eq!(next(&mut waiting, start), None);
+    // The other row of the part 4 has timed out, say.
+    let due = start + waiting.most.linger;
+    waiting.lines.expire(due);
+    let mut late: Vec<_> = std::iter::from_fn(|| next(&mut waiting, due)).collect();
+    late.sort_unstable();
+    assert_eq!(late, [vec![all[0], all[5]], vec![all[2]], vec![all[4]]]);
+    assert_eq!(waiting.lines.due(), None);
 }
 
 #[test]

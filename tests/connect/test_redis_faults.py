@@ -109,15 +109,17 @@ def test_a_stalled_server_is_the_rows_timeout():
             server.resume()
 
 
-def test_a_server_that_is_silent_is_given_up():
+def test_a_server_that_is_silent_is_given_up(caplog):
     with RedisServer() as server:
-        function = redis.get(server.url, "k", schema="v string", idle_timeout="50ms")
+        times = {"idle_timeout": "50ms", "connect_timeout": "170ms"}
+        function = redis.get(server.url, "k", schema="v string", **times)
         lookup(function, [{"id": 1}])
         server.pause()
         try:
-            # A further attempt needs a connection, and nobody greets it.
-            with pytest.raises(sa.AsyncFunctionError, match="idle_timeout"):
+            # The kept connection is given up, and nobody greets another one.
+            with pytest.raises(sa.AsyncFunctionError, match="not ready within 170ms"):
                 lookup(function, [{"id": 1}], retry=0)
+            assert "silent for longer than `idle_timeout`" in caplog.text
         finally:
             server.resume()
 

@@ -65,13 +65,15 @@ on_spark = $(1:%=tests/spark/test_%.py)
 # What changes between lines of Spark: types, column functions, Connect, the workers, streams. The newest
 # line runs all tests, and 3.5, which differs most from it, these.
 TYPED := tests/types $(call on_spark,types udf)
-ON_EACH := $(call on_spark,smoke connect workers)
-ON_35 := $(TYPED) $(ON_EACH) $(call on_spark,carry_over carry_over_driver errors names scripts sessions \
-	streaming write_once)
+ON_EACH := $(call on_spark,smoke workers)
+CONNECT := $(call on_spark,connect)
+ON_35 := $(TYPED) $(ON_EACH) $(CONNECT) $(call on_spark,carry_over carry_over_driver errors names scripts \
+	sessions streaming)
 ON_40 := $(ON_EACH)
-ON_41 := $(ON_EACH)
+ON_41 := $(ON_EACH) $(CONNECT)
 
-# At night the older lines run what they have left out: 3.5 all of it, the others the tables of types.
+# At night the older lines run what they have left out: 3.5 all of it, the others the tables of types and
+# Connect.
 ON_35_AT_NIGHT := $(filter-out $(ON_35),$(wildcard tests/spark/test_*.py))
 
 # What a JVM of the tests maps instead of loading classes one by one.
@@ -139,7 +141,7 @@ test-nightly: ## what `make test` leaves out, and more combinations of options: 
 		else echo "test-$$leg is left out"; fi; \
 	done; \
 	$(MAKE) $(TOGETHER)=2 dev $(VENV)/.servers $(CLASS_DATA) $$needs; \
-	$(MAKE) $(TOGETHER)=2 WHEN=nightly ON_35="$(ON_35_AT_NIGHT)" ON_40="$(TYPED)" ON_41="$(TYPED)" \
+	$(MAKE) $(TOGETHER)=2 WHEN=nightly ON_35="$(ON_35_AT_NIGHT)" ON_40="$(TYPED) $(CONNECT)" ON_41="$(TYPED)" \
 		combinations $$legs test-spark test-install
 
 .PHONY: combinations

@@ -18,9 +18,10 @@ pytestmark = [pytest.mark.spark, pytest.mark.newest_spark, pytest.mark.timeout(9
 
 ROOT = Path(__file__).parents[2]
 FULL = pytest.param("full", marks=pytest.mark.nightly)
+CONNECT = pytest.param("connect", marks=pytest.mark.nightly)
 
 
-@pytest.mark.parametrize("kind", ["classic", "connect"])
+@pytest.mark.parametrize("kind", ["classic", CONNECT])
 @pytest.mark.parametrize("amount", ["one way each", FULL])
 def test_calls_are_those_that_the_option_says(tmp_path, kind, amount):
     if kind == "connect":

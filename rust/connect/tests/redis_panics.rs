@@ -30,7 +30,8 @@ use support::{TestTask, input, schema, task_config, with_on_error, with_retries}
 /// Rows of one job of a connection.
 const JOB: usize = 1024;
 
-/// Answers `GET` with 7 once it has got as many of them on a connection, and then each at once.
+/// Answers `GET` with 7 once it has got as many of them on a connection, and then each at once. It greets
+/// whoever comes.
 ///
 /// Returns its port, and the connections that it gets.
 fn server(awaited: usize) -> (u16, Arc<AtomicUsize>) {
@@ -45,6 +46,9 @@ fn server(awaited: usize) -> (u16, Arc<AtomicUsize>) {
             let lines = BufReader::new(connection.try_clone().unwrap()).lines();
             let mut commands = 0;
             for line in lines.map_while(Result::ok) {
+                if line == "PING" && connection.write_all(b"+PONG\r\n").is_err() {
+                    break;
+                }
                 if line != "GET" {
                     continue;
                 }

@@ -227,14 +227,14 @@ async fn receive(rules: &CallRules, watch: &Watch, answer: Answer) -> Result<Out
 /// Returns the value of a header as UTF-8. One that is not is Latin-1, and several are one with commas
 /// between them (RFC 9110, 5.3 and 5.5).
 fn header_of(headers: &HeaderMap, name: &HeaderName) -> Option<HeaderValue> {
-    let mut values = headers.get_all(name).iter();
-    let first = values.next()?;
-    let is_plain = |it: &HeaderValue| std::str::from_utf8(it.as_bytes()).is_ok();
-    if values.size_hint().1 == Some(0) && is_plain(first) {
+    let values = headers.get_all(name);
+    let first = values.iter().next()?;
+    let is_alone = values.iter().nth(1).is_none();
+    if is_alone && std::str::from_utf8(first.as_bytes()).is_ok() {
         return Some(first.clone());
     }
     let mut text = String::new();
-    for (index, value) in headers.get_all(name).iter().enumerate() {
+    for (index, value) in values.iter().enumerate() {
         text.push_str(if index > 0 { ", " } else { "" });
         match std::str::from_utf8(value.as_bytes()) {
             Ok(value) => text.push_str(value),

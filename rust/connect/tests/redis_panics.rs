@@ -30,8 +30,8 @@ use support::{TestTask, input, schema, task_config, with_on_error, with_retries}
 /// Rows of one job of a connection.
 const JOB: usize = 1024;
 
-/// Answers `GET` with 7 once it has got as many of them on a connection, and then each at once. It greets
-/// whoever comes.
+/// Answers `GET` with 7 once it has got as many of them on a connection, and then each at once. It answers
+/// the `PING` of a new connection.
 ///
 /// Returns its port, and the connections that it gets.
 fn server(awaited: usize) -> (u16, Arc<AtomicUsize>) {

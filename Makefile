@@ -142,7 +142,7 @@ test-nightly: ## what `make test` leaves out, and more combinations of options: 
 	done; \
 	$(MAKE) $(TOGETHER)=2 dev $(VENV)/.servers $(CLASS_DATA) $$needs; \
 	$(MAKE) $(TOGETHER)=2 WHEN=nightly ON_35="$(ON_35_AT_NIGHT)" ON_40="$(TYPED) $(CONNECT)" ON_41="$(TYPED)" \
-		combinations $$legs test-spark test-install
+		combinations $$legs test-spark test-install lint-connectors
 
 .PHONY: combinations
 combinations: dev ## search for options that do not go together; COMBINATIONS=4711 runs one case again
@@ -227,13 +227,16 @@ lint: ## format, clippy, ruff, types, stubs, layers, licences, workflows
 	@$(MAKE) $(TOGETHER)=2 lint-rust lint-workflows lint-python lint-repository
 
 .PHONY: lint-rust
-lint-rust: | need-rust ## format and clippy, each connector compiled without the others, the documentation of the crates
+lint-rust: | need-rust ## format and clippy, the documentation of the crates
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
+
+.PHONY: lint-connectors
+lint-connectors: | need-rust ## each connector compiled without the others
 	for connector in http postgres redis; do \
 		cargo check --quiet --package sparkawait-connect --locked --no-default-features --features $$connector; \
 	done
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 
 .PHONY: lint-python
 lint-python: dev ## ruff, types, stubs

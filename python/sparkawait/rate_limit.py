@@ -40,7 +40,7 @@ Scope = Literal["task", "host", "job"]
 Counts = Literal["requests", "tokens", "other"]
 Per = Literal["row", "request"]
 
-MAX_LIMITS = 4
+MAX_LIMITS = 6
 """The most limits of one call, as `_core.Task` takes them."""
 _MOST = 2**53
 _OF, _KIND = " of RateLimit", ErrorKind.RATE_LIMIT_INVALID

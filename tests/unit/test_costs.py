@@ -56,6 +56,33 @@ def test_a_row_pays_what_it_costs(mode, channel, scope, cost):
     assert permits == {"calls": len(IDS), name: TOKENS}
 
 
+@pytest.mark.parametrize("channel", [None, "tenant"])
+def test_six_limits_bound_a_call_and_each_has_permits_of_its_own(channel):
+    name = f"six {channel}"
+    limits = [
+        RateLimit("9000/s", name="calls"),
+        RateLimit("700/s", 13, "tokens", name="tokens"),
+        RateLimit("7000/s", 300, 7, name="sevens"),
+        RateLimit("500/s", 4, "tokens", "host", name=name),
+        RateLimit("3000/s", 100, 3, name="threes"),
+        RateLimit("9000/s", 500, result_cost="used", name="used"),
+    ]
+
+    rows, permits = run(see, channel=channel, rate_limit=limits, timeout="5s")
+
+    assert sorted(row["seen"] for row in rows) == IDS
+    count = len(IDS)
+    used = sum(2 * row["seen"] for row in rows)
+    assert permits == {
+        "calls": count,
+        "tokens": TOKENS,
+        "sevens": 7 * count,
+        name: TOKENS,
+        "threes": 3 * count,
+        "used": used,
+    }
+
+
 @pytest.mark.parametrize(
     ("values", "charged"),
     [

@@ -93,11 +93,11 @@ def test_a_wrong_limit_is_refused(arguments, message):
         (["1/s", None], "or a list of them, got ['1/s', None]"),
         (["1/s", RateLimit("1/s")], "two limits called '1/s'"),
         ([RateLimit("1/s")] * 2, "two limits called '1/s'"),
-        ([RateLimit(f"{it}/s") for it in range(1, 6)], "not have more than 4 limits, got 5"),
+        ([RateLimit(f"{it}/s") for it in range(1, 8)], "not have more than 6 limits, got 7"),
         (["adaptive", "97/s", "adaptive"], "has 'adaptive' 2 times; each channel finds one rate"),
         (["adaptive", None], "'adaptive', or a list of them, got ['adaptive', None]"),
         ("Adaptive", "not a rate: 'Adaptive'; 'adaptive' stands by itself, as in rate_limit='ad"),
-        (["adaptive", *[f"{it}/s" for it in range(1, 6)]], "more than 4 limits, got 5"),
+        (["adaptive", *[f"{it}/s" for it in range(1, 8)]], "more than 6 limits, got 7"),
         (sa.Adaptive(1, 7), "must be a sparkawait.RateLimit, a text"),
     ],
 )

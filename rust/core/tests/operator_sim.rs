@@ -185,7 +185,7 @@ fn policies() -> impl Strategy<Value = PolicyConfig> {
         |(adaptive_limit, pause, first, second, is_rate_adaptive, retry_budget)| PolicyConfig {
             adaptive_limit,
             pause,
-            rate_limits: [first, second, None, None],
+            rate_limits: [first, None, None, None, None, second],
             is_rate_adaptive,
             retry_budget,
             requests: None,

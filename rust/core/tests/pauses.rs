@@ -431,7 +431,7 @@ fn all_that_bounds_calls_holds_together() {
         Gcra::new(Rate::new(rate.try_into().unwrap(), SECOND).unwrap(), 10.try_into().unwrap());
     let adaptive = AdaptiveLimitConfig { initial: 1, min: 1, max: 50, max_latency: None };
     let policy = PolicyConfig {
-        rate_limits: [Some(RateLimitConfig::new(limit)), None, None, None],
+        rate_limits: PolicyConfig::limited(RateLimitConfig::new(limit)).rate_limits,
         retry_budget: Some(RetryBudgetConfig::new(0.2, 1)),
         adaptive_limit: Some(adaptive),
         is_rate_adaptive: true,

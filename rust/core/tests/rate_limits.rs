@@ -255,6 +255,27 @@ fn a_call_waits_for_all_its_limits_and_pays_what_it_costs() {
     }
 }
 
+#[test]
+fn each_of_six_limits_is_kept() {
+    // By its number each makes another one the slowest of them.
+    for slowest in 0..6 {
+        let limits: Vec<_> = (0..6)
+            .map(|it| if it == slowest { limit(7, SECOND, 3) } else { limit(331, SECOND, 13) })
+            .collect();
+        for channels in [0, 3] {
+            let mut world = World::new(OutputMode::Unordered, &policy(&limits), channels);
+            world.run(60);
+
+            assert_eq!((world.emitted.len(), world.failed()), (60, 0));
+            let most = world.most_in(SECOND, |_| 1);
+            // Three at once, and those that come in a second.
+            assert!((9..=10).contains(&most), "{most}: limit {slowest}, {channels} channels");
+            let permits = world.operator.limit_metrics(world.now).unwrap().permits;
+            assert_eq!(permits, [60; 6]);
+        }
+    }
+}
+
 const fn cost(record: u64) -> u64 {
     if record.is_multiple_of(5) { 60 } else { 3 }
 }

@@ -163,15 +163,9 @@ impl Case {
             let limit = Gcra::new(rate, rate.permits_in(Duration::from_secs(1)));
             Some(RateLimitConfig { counted: Some(counted), ..RateLimitConfig::new(limit) })
         };
-        let policy = PolicyConfig {
-            rate_limits: [
-                limit(self.requests, Counted::Requests),
-                limit(self.tokens, Counted::Tokens),
-                None,
-                None,
-            ],
-            ..PolicyConfig::NONE
-        };
+        let mut policy = PolicyConfig::NONE;
+        policy.rate_limits[0] = limit(self.requests, Counted::Requests);
+        policy.rate_limits[1] = limit(self.tokens, Counted::Tokens);
         let mut config = Config::new(OutputMode::Unordered, NonZeroUsize::new(100).unwrap());
         config.timeout = Some(Duration::from_secs(600));
         config.on_failure = FailurePolicy::Emit;

@@ -11,7 +11,7 @@ use sparkawait_core::flow::ChannelConfig;
 use sparkawait_core::operator::{Config, EndOfInput, FailurePolicy, OutputMode};
 use sparkawait_core::policy::{
     AdaptiveLimitConfig, Counted, HedgeAfter, HedgeConfig, PauseConfig, PolicyConfig,
-    RateLimitConfig, RequestConfig, RetryBudgetConfig, WarmUpConfig, usual_costs,
+    RateLimitConfig, RateLimitConfigs, RequestConfig, RetryBudgetConfig, WarmUpConfig, usual_costs,
 };
 use sparkawait_core::retry::{AsyncRetryStrategy, Jitter};
 use sparkawait_runtime::{BufferTimeout, Driver, DriverConfig};
@@ -261,8 +261,8 @@ fn call_config(
     TaskConfig { operator, driver, rows, layers: Vec::new(), concurrency: Concurrency::unbounded() }
 }
 
-fn limits(calls: &CallPlan) -> [Option<RateLimitConfig>; 4] {
-    let mut limits = [None; 4];
+fn limits(calls: &CallPlan) -> RateLimitConfigs {
+    let mut limits = RateLimitConfigs::default();
     let of_calls = calls.limits.iter().map(|it| (it, false));
     let of_requests = calls.requests.iter().map(|it| (&it.limit, true));
     for (place, (plan, is_per_request)) in limits.iter_mut().zip(of_calls.chain(of_requests)) {

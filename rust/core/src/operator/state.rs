@@ -106,7 +106,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             match element {
                 StreamElement::Watermark(watermark) => self.queue.put_watermark(watermark),
                 StreamElement::Record(replayed) => {
-                    if let Err(refused) = self.replay_record(replayed, now) {
+                    if let Some(refused) = self.replay_record(replayed, now) {
                         self.replay.push_front(StreamElement::Record(refused));
                         return;
                     }
@@ -120,14 +120,14 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         !self.replay.is_empty()
     }
 
-    /// Admits one restored record, or gives it back where there is no slot.
+    /// Admits one restored record, or returns it where there is no slot.
     fn replay_record(
         &mut self,
         replayed: Replayed<E, R, F>,
         now: ProcessingTime,
-    ) -> Result<(), Replayed<E, R, F>> {
+    ) -> Option<Replayed<E, R, F>> {
         if self.slots() == 0 {
-            return Err(replayed);
+            return Some(replayed);
         }
         let Replayed { record: SnapshotRecord { record, attempts, state }, key, channel, price } =
             replayed;
@@ -145,7 +145,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             Err(full) => {
                 let record = self.turn_away(full.element, false).element;
                 let record = SnapshotRecord { record, attempts, state };
-                return Err(Replayed { record, key, channel, price });
+                return Some(Replayed { record, key, channel, price });
             }
         };
         self.metrics.admitted += 1;
@@ -176,7 +176,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                 }
             }
         }
-        Ok(())
+        None
     }
 
     /// Restores the attempt number of a pending record and what is left of its timeout.

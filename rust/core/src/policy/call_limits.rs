@@ -223,9 +223,13 @@ impl CallLimits {
     ) -> ProcessingTime {
         let limits = self.rate_limits.iter().filter(|it| costs.of(it.0) > 0);
         let limits = limits.map(|(index, it)| ready_at(it, now, costs.of(*index)));
-        let limits = limits.max().unwrap_or_default();
-        let limits = self.pause.as_ref().map_or(limits, |it| it.ready_at().max(limits));
-        self.adaptive_rate.as_ref().map_or(limits, |it| it.ready_at(now).max(limits))
+        limits.max().unwrap_or_default().max(self.found_ready_at(now))
+    }
+
+    /// Returns when it may start as far as the destination has shown what it bears.
+    fn found_ready_at(&self, now: ProcessingTime) -> ProcessingTime {
+        let paused = self.pause.as_ref().map_or(ProcessingTime::ZERO, Pause::ready_at);
+        self.adaptive_rate.as_ref().map_or(paused, |it| it.ready_at(now).max(paused))
     }
 
     /// Returns whether each call must ask; otherwise what `window` says holds until a call has
@@ -248,7 +252,8 @@ impl CallLimits {
 
     /// Returns how many calls of records may start now that cost as much, as far as time goes.
     pub(crate) fn calls(&self, now: ProcessingTime, costs: &Costs) -> u32 {
-        if self.ready_at(now, costs, Line::Records) > now {
+        // A limit itself says 0 where none may start.
+        if self.found_ready_at(now) > now {
             return 0;
         }
         let limits = self.rate_limits.iter().map(|(index, it)| it.calls(now, costs.of(*index)));

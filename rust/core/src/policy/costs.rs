@@ -2,7 +2,7 @@
 //! What a call costs each of its limits.
 
 /// The most limits in time that the calls of an operator may have.
-pub const MAX_LIMITS: usize = 4;
+pub const MAX_LIMITS: usize = 6;
 
 /// What a call costs each limit in time that there is, in whatever that counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -148,7 +148,7 @@ impl CallPlan {
             pick(random, &TIMES[1..]).min(longest)
         });
         let channels = maybe(random, 35, ChannelsPlan::draw);
-        let limits: Vec<LimitPlan> = (0..pick(random, &[0, 0, 0, 1, 1, 2]))
+        let limits: Vec<LimitPlan> = (0..pick(random, &[0, 0, 0, 1, 1, 2, 5]))
             .map(|_| LimitPlan::draw(random, channels.is_some()))
             .collect();
         let retry = maybe(random, 50, RetryPlan::draw);

@@ -44,11 +44,10 @@ mod listeners;
 mod outage;
 mod receiver_channel;
 mod receiver_gate;
-mod record_costs;
 mod retry_line;
 mod sender_channel;
 mod sender_queue;
-mod told_limits;
+mod tickets;
 
 pub(crate) use outage::WaitBound;
 
@@ -64,6 +63,7 @@ pub use receiver_channel::{ChannelError, Notify, ReceiverChannel};
 pub use receiver_gate::ReceiverGate;
 pub use sender_channel::{Message, SenderChannel};
 pub use sender_queue::{OpenError, Pushed, SenderQueue, SenderQueueConfig, UnknownChannel};
+pub use tickets::Call;
 
 /// The place of a channel among those of its owner. Given to another channel once the first was
 /// forgotten; [`ChannelKey`] is what two processes call one.

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ChannelId;
-use super::record_costs::RecordCosts;
 use super::retry_line::RetryLine;
+use super::tickets::{Call, Tickets};
 use crate::element::Key;
 use crate::policy::{
-    CallLimits, CallSign, Costs, EndedCall, InPart, LimitMetrics, Line, OpenRequest, PermitSources,
+    CallLimits, CallSign, Costs, InPart, LimitMetrics, Line, OpenRequest, PermitSources,
     PolicyConfig, RetryBudget,
 };
 use crate::queue::EntryId;
@@ -28,8 +28,8 @@ pub(super) struct ChannelPolicies {
     channels: Vec<Policed>,
     /// Limits that all channels share; with a single channel they are its own.
     shared: Option<CallLimits>,
-    /// What the calls of records cost.
-    pub(super) records: RecordCosts,
+    /// What calls hold of their limits.
+    pub(super) tickets: Tickets,
     /// Until when the request that was started last may be filled.
     open_until: Option<ProcessingTime>,
     /// When to look at channels that are held; entries of others are dropped lazily.
@@ -106,7 +106,7 @@ impl ChannelPolicies {
             sources,
             channels: Vec::new(),
             shared: Some(shared).filter(|it| !it.is_empty()),
-            records: RecordCosts::new(config),
+            tickets: Tickets::new(config),
             open_until: None,
             wakes: DelayedRetries::new(),
             tokens: DelayedRetries::new(),
@@ -164,7 +164,7 @@ impl ChannelPolicies {
         entry: Option<EntryId>,
         now: ProcessingTime,
     ) -> Costs {
-        self.costs_in(id, self.records.part_of(entry), self.records.estimate(entry), now)
+        self.costs_in(id, self.tickets.part_of(entry), self.tickets.estimate(entry), now)
     }
 
     /// Returns what a call costs if this much is known about it beside its request: that is paid
@@ -175,28 +175,28 @@ impl ChannelPolicies {
 
     fn costs_in(&self, id: ChannelId, part: InPart, costs: Costs, now: ProcessingTime) -> Costs {
         let goes_along = self.get(id).is_some_and(|it| it.request.admits(part, now));
-        if goes_along { costs } else { self.records.with_request(costs) }
+        if goes_along { costs } else { self.tickets.with_request(costs) }
     }
 
-    /// Tells of a call of a line that starts.
+    /// Tells of a call that starts; without one, of a record that has no place yet.
     pub(super) fn on_start(
         &mut self,
         id: ChannelId,
-        entry: Option<EntryId>,
+        call: Option<Call>,
         costs: &Costs,
-        line: Line,
         now: ProcessingTime,
     ) {
         if let Some(config) = &self.config.requests {
-            let part = self.records.part_of(entry);
+            let part = self.tickets.part_of(call.map(|it| it.entry));
             let channel = self.channels.get_mut(id.0 as usize);
             if channel.is_some_and(|it| it.request.on_start(config, part, now)) {
                 self.open_until = Some(now + config.linger);
             }
         }
-        if let Some(entry) = entry {
-            self.records.begin(entry, costs);
+        if let Some(call) = call {
+            self.tickets.begin(call, costs);
         }
+        let line = call.map_or(Line::Records, |it| it.line);
         self.metrics.count(costs);
         self.paid_by(id).for_each(|it| it.on_start(now, costs, line));
     }
@@ -205,32 +205,34 @@ impl ChannelPolicies {
     pub(super) fn on_end(
         &mut self,
         id: ChannelId,
-        entry: EntryId,
-        started: ProcessingTime,
-        ended: ProcessingTime,
+        call: Call,
+        (started, ended): (ProcessingTime, ProcessingTime),
         in_flight: u32,
         sign: CallSign,
     ) {
-        let call: EndedCall = self.records.ended(entry, started, ended, in_flight, sign);
-        self.metrics.correct(&call.charged, &call.cost);
+        let ticket = self.tickets.take(call);
+        let call = self.tickets.ended(ticket.as_ref(), (started, ended), in_flight, sign);
+        if call.cost != call.charged {
+            self.metrics.correct(&call.charged, &call.cost);
+        }
         self.paid_by(id).for_each(|it| it.on_end(&call));
-        for told in self.records.take_told(entry) {
+        for told in ticket.and_then(|it| it.told).into_iter().flatten().flatten() {
             let others = usize::from(told.is_of_channel && self.shared.is_some());
             self.paid_by(id).skip(others).for_each(|it| it.tell(&told.left, started, ended));
         }
     }
 
-    /// Charges a record in flight for the request that was made, which it is the first of.
-    pub(super) fn charge_request(&mut self, id: ChannelId, entry: EntryId) {
-        if let Some((charged, anew)) = self.records.lead_request(entry) {
+    /// Charges a call for the request that was made, which it is the first of.
+    pub(super) fn charge_request(&mut self, id: ChannelId, call: Call) {
+        if let Some((charged, anew)) = self.tickets.lead_request(call) {
             self.metrics.correct(&charged, &anew);
             self.paid_by(id).for_each(|it| it.recharge(&charged, &anew));
         }
     }
 
-    /// Notes what the present call of a record has cost of one limit.
-    pub(super) fn settle(&mut self, entry: EntryId, limit: usize, cost: u64) {
-        self.metrics.cut_costs += u64::from(self.records.settle(entry, limit, cost));
+    /// Notes what a call has cost of one limit.
+    pub(super) fn settle(&mut self, call: Call, limit: usize, cost: u64) {
+        self.metrics.cut_costs += u64::from(self.tickets.settle(call, limit, cost));
     }
 
     /// Makes no call of a channel before `until`, because the reply to one said so.

@@ -214,7 +214,7 @@ impl ChannelTable {
 
     /// Returns what the first call of a record of this price costs, beside its request.
     fn estimate_for(&self, price: Price) -> Costs {
-        self.policies.as_ref().map_or(Costs::NONE, |it| it.records.estimate_for(price))
+        self.policies.as_ref().map_or(Costs::NONE, |it| it.tickets.estimate_for(price))
     }
 
     /// Returns the channel of a key, which appears if need be.

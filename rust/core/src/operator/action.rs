@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use crate::element::StreamRecord;
-use crate::policy::{CallSign, LimitLeft};
+use crate::flow::Call;
+use crate::policy::{CallSign, LimitLeft, Line};
 use crate::queue::EntryId;
 
 /// One attempt to call the function for one record.
@@ -40,6 +41,12 @@ impl AttemptId {
     #[must_use]
     pub const fn hedge(self) -> Self {
         Self { entry: self.entry, attempt: self.attempt | Self::HEDGE }
+    }
+
+    /// Returns the call, as its limits know it.
+    pub(super) const fn call(self) -> Call {
+        let line = if self.is_hedge() { Line::Hedges } else { Line::Records };
+        Call { entry: self.entry, line }
     }
 }
 

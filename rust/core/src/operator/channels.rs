@@ -118,18 +118,20 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             return;
         };
         let channel = in_flight.channel;
-        let Some(Run { since, has_begun, .. }) = run else { return channels.resume(channel) };
+        let Some(run) = run else { return channels.resume(channel) };
+        let attempt = AttemptId { entry: id, attempt: in_flight.attempt };
+        let (Run { since, has_begun, .. }, call) = (run, run.call_of(attempt).call());
         let took = now.nanos_since(since);
         if has_begun {
             // A call that got less than half of the time is not to blame: others had the rest.
             let is_late = took >= self.timeout_nanos - took.min(self.timeout_nanos);
             let sign = if is_late { CallSign::TimedOut } else { CallSign::CutOff };
-            let number = self.earlier.try_of(AttemptId { entry: id, attempt: in_flight.attempt });
-            channels.observe_attempt(channel, id, Some(number), since, now, sign);
+            let number = self.earlier.try_of(attempt);
+            channels.observe_attempt(channel, call, Some(number), (since, now), sign);
         } else {
             // It earns no retry. Its permits stay taken: that it has begun may be in the mail.
             channels.note_answer(channel, CallSign::CutOff, now);
-            channels.observe_call(channel, id, since, now, CallSign::CutOff);
+            channels.observe_call(channel, call, (since, now), CallSign::CutOff);
         }
         channels.finish_call(channel, took, now);
     }

@@ -165,12 +165,9 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         };
         self.running -= 1;
         if let Some(channels) = &mut self.channels {
-            if attempt.is_hedge() {
-                channels.swap_calls(attempt.entry);
-            }
             channels.note_answer(channel, sign, now);
-            channels.observe_call(channel, attempt.entry, started, now, sign);
-            channels.end_one_of_two(channel, attempt.entry);
+            channels.observe_call(channel, attempt.call(), (started, now), sign);
+            channels.end_one_of_two(channel);
         }
         (now.nanos_since(started), has_begun)
     }

@@ -60,6 +60,12 @@ impl Run {
         Self { calls: Calls::First, since: now, has_begun: matches!(begins, Begins::AtOnce) }
     }
 
+    /// Returns the call of an attempt that it has; of two, the first one.
+    #[inline]
+    pub(super) const fn call_of(self, attempt: AttemptId) -> AttemptId {
+        if matches!(self.calls, Calls::Hedge) { attempt.hedge() } else { attempt }
+    }
+
     /// Whether it is one that nobody has called for so far.
     pub(super) const fn is_uncalled(self) -> bool {
         matches!(self.calls, Calls::First) && !self.has_begun

@@ -22,20 +22,13 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             self.make_single_channel(now);
         }
         let Some(channels) = &mut self.channels else { return };
-        if second.is_some() {
-            channels.swap_calls(attempt.entry);
-        }
+        let call = attempt.call();
         match remark {
             Remark::Pause(delay) => channels.pause_until(channel, now + delay, started, now),
-            Remark::NotSent => channels.give_back(attempt.entry),
-            Remark::Request => channels.charge_request(channel, attempt.entry, now),
-            Remark::Cost { limit, cost } => channels.settle(attempt.entry, limit, cost),
-            Remark::Left { left, is_of_channel } => {
-                channels.note_left(attempt.entry, left, is_of_channel);
-            }
-        }
-        if second.is_some() {
-            channels.swap_calls(attempt.entry);
+            Remark::NotSent => channels.give_back(call),
+            Remark::Request => channels.charge_request(channel, call, now),
+            Remark::Cost { limit, cost } => channels.settle(call, limit, cost),
+            Remark::Left { left, is_of_channel } => channels.note_left(call, left, is_of_channel),
         }
     }
 }

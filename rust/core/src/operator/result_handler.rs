@@ -81,19 +81,19 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         completion: Completion<R, F>,
         now: ProcessingTime,
     ) -> Handled {
-        let Run { since, has_begun, calls } = call.run;
+        let Run { since, has_begun, .. } = call.run;
         let nanos = now.nanos_since(since);
         self.running -= 1;
         if has_begun != (completion.sign != CallSign::NotCalled) {
-            let made = if calls == Calls::Hedge { attempt.hedge() } else { attempt };
-            self.metrics.correct(made, has_begun, completion.sign);
+            self.metrics.correct(call.run.call_of(attempt), has_begun, completion.sign);
         }
         if let Some(channels) = &mut self.channels {
             let (channel, entry) = (call.channel, attempt.entry);
             // One that is divided goes on in its parts.
             let is_over = !matches!(completion.retry, Retry::InPart { .. });
             let number = is_over.then(|| self.earlier.try_of(attempt));
-            channels.observe_attempt(channel, entry, number, since, now, completion.sign);
+            let made = call.run.call_of(attempt).call();
+            channels.observe_attempt(channel, made, number, (since, now), completion.sign);
             if call.is_final {
                 channels.forget_price(entry);
                 channels.end_call(channel, nanos);

@@ -114,15 +114,10 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         let Some(in_flight) = self.queue.get_mut(id) else { return };
         if let Some(run) = run {
             let attempt = AttemptId { entry: id, attempt: in_flight.attempt };
-            let last = match run.calls {
-                Calls::First => attempt,
-                Calls::Hedge => attempt.hedge(),
-                Calls::Both => {
-                    self.cut_call(attempt.hedge(), CallSign::CutOff, now);
-                    attempt
-                }
-            };
-            self.actions.cancel.push(last);
+            if run.calls == Calls::Both {
+                self.cut_call(attempt.hedge(), CallSign::CutOff, now);
+            }
+            self.actions.cancel.push(run.call_of(attempt));
             self.running -= 1;
             self.metrics.cancelled += 1;
         } else {
@@ -186,12 +181,11 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         self.actions.cancel.push(attempt);
         self.running -= 1;
         self.metrics.cancelled += 1;
-        let attempt = attempt.first();
+        let (call, attempt) = (attempt.call(), attempt.first());
         let in_flight = self.queue.get_mut(attempt.entry);
         if let (Some(in_flight), Some(channels)) = (in_flight, &mut self.channels) {
-            let (channel, entry) = (in_flight.channel, attempt.entry);
-            let number = Some(self.earlier.try_of(attempt));
-            channels.observe_attempt(channel, entry, number, since, now, CallSign::TimedOut);
+            let (channel, number) = (in_flight.channel, Some(self.earlier.try_of(attempt)));
+            channels.observe_attempt(channel, call, number, (since, now), CallSign::TimedOut);
             channels.finish_call(channel, now.nanos_since(since), now);
         }
         if repeats {

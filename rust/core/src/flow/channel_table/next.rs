@@ -22,6 +22,7 @@
 use super::ChannelTable;
 use crate::flow::ChannelId;
 use crate::flow::channel_policies::ChannelPolicies;
+use crate::flow::tickets::Call;
 use crate::policy::{Costs, Line};
 use crate::queue::EntryId;
 use crate::time::ProcessingTime;
@@ -70,7 +71,7 @@ impl ChannelTable {
                 channel.resting -= 1;
                 channel.shorten(now, &mut self.pool);
                 self.leave_line(before);
-                self.note_start(id, Some(entry), &costs, Line::Records, now);
+                self.note_start(id, Some(own_call(entry)), &costs, now);
                 self.ask(id);
                 return Next::Start(entry);
             }
@@ -126,7 +127,7 @@ impl ChannelTable {
             return false;
         }
         self.channels[id].resting -= 1;
-        self.note_start(id, entry, costs, Line::Records, now);
+        self.note_start(id, entry.map(own_call), costs, now);
         true
     }
 
@@ -155,12 +156,7 @@ impl ChannelTable {
         if !self.take_credit(id) {
             return Next::None;
         }
-        if let Some(policies) = &mut self.policies {
-            policies.records.begin_second(entry);
-        }
-        self.swap_calls(entry);
-        self.note_start(id, Some(entry), &costs, Line::Hedges, now);
-        self.swap_calls(entry);
+        self.note_start(id, Some(Call { entry, line: Line::Hedges }), &costs, now);
         // It may have been meant for one that waits.
         self.ask(id);
         Next::Start(())
@@ -333,4 +329,9 @@ impl ChannelTable {
         let may_start = !channel.is_held && channel.waiting == 0;
         if may_start { free.min(most) as usize } else { 0 }
     }
+}
+
+/// Returns the call of a record that is not one beside another.
+const fn own_call(entry: EntryId) -> Call {
+    Call { entry, line: Line::Records }
 }

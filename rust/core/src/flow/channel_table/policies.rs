@@ -4,20 +4,19 @@
 use super::ChannelTable;
 use crate::flow::ChannelId;
 use crate::flow::channel_policies::ChannelPolicies;
-use crate::flow::told_limits::ToldLimit;
-use crate::policy::{CallSign, Costs, LimitLeft, LimitMetrics, Line, Price};
+use crate::flow::tickets::{Call, ToldLimit};
+use crate::policy::{CallSign, Costs, LimitLeft, LimitMetrics, Price};
 use crate::queue::EntryId;
 use crate::time::ProcessingTime;
 
 impl ChannelTable {
-    /// Notes that a call of a channel and a line starts, and tells its policies.
+    /// Notes that a call of a channel starts, and tells its policies.
     #[inline]
     pub(super) fn note_start(
         &mut self,
         id: ChannelId,
-        entry: Option<EntryId>,
+        call: Option<Call>,
         costs: &Costs,
-        line: Line,
         now: ProcessingTime,
     ) {
         let channel = &mut self.channels[id];
@@ -26,7 +25,7 @@ impl ChannelTable {
             self.watch_outage(id, now);
         }
         if self.policies.is_some() {
-            self.tell_start(id, entry, costs, line, now);
+            self.tell_start(id, call, costs, now);
         }
     }
 
@@ -34,13 +33,12 @@ impl ChannelTable {
     fn tell_start(
         &mut self,
         id: ChannelId,
-        entry: Option<EntryId>,
+        call: Option<Call>,
         costs: &Costs,
-        line: Line,
         now: ProcessingTime,
     ) {
         if let Some(policies) = &mut self.policies {
-            policies.on_start(id, entry, costs, line, now);
+            policies.on_start(id, call, costs, now);
             self.consult(id, now);
         }
     }
@@ -52,15 +50,14 @@ impl ChannelTable {
     pub fn observe_attempt(
         &mut self,
         id: ChannelId,
-        entry: EntryId,
+        call: Call,
         number: Option<u32>,
-        started: ProcessingTime,
-        ended: ProcessingTime,
+        (started, ended): (ProcessingTime, ProcessingTime),
         sign: CallSign,
     ) {
         self.note_answer(id, sign, ended);
         if self.policies.is_some() {
-            self.observe_call(id, entry, started, ended, sign);
+            self.observe_call(id, call, (started, ended), sign);
             if let Some(number) = number {
                 self.earn(id, number, sign, ended);
             }
@@ -72,14 +69,13 @@ impl ChannelTable {
     pub fn observe_call(
         &mut self,
         id: ChannelId,
-        entry: EntryId,
-        started: ProcessingTime,
-        ended: ProcessingTime,
+        call: Call,
+        (started, ended): (ProcessingTime, ProcessingTime),
         sign: CallSign,
     ) {
         let in_flight = self.channels[id].account.in_use();
         if let Some(policies) = &mut self.policies {
-            policies.on_end(id, entry, started, ended, in_flight, sign);
+            policies.on_end(id, call, (started, ended), in_flight, sign);
             let before = self.channels[id].limit;
             self.consult(id, ended);
             let channel = &mut self.channels[id];
@@ -90,19 +86,8 @@ impl ChannelTable {
         }
     }
 
-    /// Takes the second one of two calls of a record for its present one, or the first one again.
-    pub(crate) fn swap_calls(&mut self, entry: EntryId) {
-        if let Some(policies) = &mut self.policies {
-            policies.records.swap(entry);
-        }
-    }
-
-    /// Ends the use of a credit by the present one of two calls of a record, while the other goes
-    /// on.
-    pub(crate) fn end_one_of_two(&mut self, id: ChannelId, entry: EntryId) {
-        if let Some(policies) = &mut self.policies {
-            policies.records.leave_to_other(entry);
-        }
+    /// Ends the use of a credit by one of two calls of a record, while the other goes on.
+    pub(crate) fn end_one_of_two(&mut self, id: ChannelId) {
         self.recycle(id);
     }
 
@@ -154,43 +139,43 @@ impl ChannelTable {
     /// Remembers the price of a record, and what its first call was `charged` if it has started.
     pub fn note_price(&mut self, entry: EntryId, price: Price, charged: Option<Costs>) {
         if let Some(policies) = &mut self.policies {
-            policies.records.note(entry, price, charged);
+            policies.tickets.note(entry, price, charged);
         }
     }
 
-    /// Notes what the present call of a record has cost of a limit.
-    pub fn settle(&mut self, entry: EntryId, limit: usize, cost: u64) {
+    /// Notes what a call has cost of a limit.
+    pub fn settle(&mut self, call: Call, limit: usize, cost: u64) {
         if let Some(policies) = &mut self.policies {
-            policies.settle(entry, limit, cost);
+            policies.settle(call, limit, cost);
         }
     }
 
-    /// Notes that the present call of a record was not sent: its permits come back when it ends.
-    pub fn give_back(&mut self, entry: EntryId) {
+    /// Notes that a call was not sent: its permits come back when it ends.
+    pub fn give_back(&mut self, call: Call) {
         if let Some(policies) = &mut self.policies {
-            policies.records.give_back(entry);
+            policies.tickets.give_back(call);
         }
     }
 
-    /// Notes what the reply to the present call of a record says is left of a limit of its service;
-    /// nothing of the destinations of other channels with `is_of_channel`.
-    pub fn note_left(&mut self, entry: EntryId, left: LimitLeft, is_of_channel: bool) {
+    /// Notes what the reply to a call says is left of a limit of its service; nothing of the
+    /// destinations of other channels with `is_of_channel`.
+    pub fn note_left(&mut self, call: Call, left: LimitLeft, is_of_channel: bool) {
         if let Some(policies) = &mut self.policies {
-            policies.records.note_left(entry, ToldLimit { left, is_of_channel });
+            policies.tickets.note_left(call, ToldLimit { left, is_of_channel });
         }
     }
 
     /// Notes that a record is called again in a part: of so many records if that begins with it.
     pub(crate) fn note_part(&mut self, entry: EntryId, records: u32) {
         if let Some(policies) = &mut self.policies {
-            policies.records.note_part(entry, records);
+            policies.tickets.note_part(entry, records);
         }
     }
 
-    /// Charges a record in flight for the request that was made, which it is the first of.
-    pub fn charge_request(&mut self, id: ChannelId, entry: EntryId, now: ProcessingTime) {
+    /// Charges a call for the request that was made, which it is the first of.
+    pub fn charge_request(&mut self, id: ChannelId, call: Call, now: ProcessingTime) {
         if let Some(policies) = &mut self.policies {
-            policies.charge_request(id, entry);
+            policies.charge_request(id, call);
             self.consult(id, now);
         }
     }
@@ -199,7 +184,7 @@ impl ChannelTable {
     #[inline]
     pub fn forget_price(&mut self, entry: EntryId) {
         if let Some(policies) = &mut self.policies {
-            policies.records.forget(entry);
+            policies.tickets.forget(entry);
         }
     }
 

@@ -145,8 +145,9 @@ test-nightly: ## what `make test` leaves out, and more combinations of options: 
 		combinations $$legs test-spark test-install lint-connectors
 
 .PHONY: combinations
-combinations: dev ## search for options that do not go together; COMBINATIONS=4711 runs one case again
+combinations: dev ## search for options that do not go together, and for arguments that are neither taken nor refused; COMBINATIONS=4711 runs one case again
 	COMBINATIONS=$(or $(COMBINATIONS),300..5000) $(PY) -m pytest --quiet tests/properties/test_combinations.py
+	ARGUMENTS=150 $(PY) -m pytest --quiet tests/properties/test_arguments.py
 
 .PHONY: test-rust
 test-rust: $(VENV)/.packages ## the tests of the crates, doc tests included
@@ -365,6 +366,7 @@ $(VENV)/.packages: requirements/dev.lock | need-rust
 	@tools/need-python $(PYTHON)
 	test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	$(PY) $(PIP_INSTALL) --requirement requirements/dev.lock
+	$(PY) -m tools.compile_archives
 	@$(call tell_path,$(PY))
 	@touch $@
 
@@ -410,5 +412,6 @@ $(VENV)/.dev $(VENV)/.demo $(VENV)/.release: $(VENV)/.%: $(RUST_SOURCES)
 $(OLDER:%=.venv-%/.packages): .venv-%/.packages: requirements/%.lock
 	python="$$(tools/python-for $* $(PYTHON))"; test -x .venv-$*/bin/python || "$$python" -m venv .venv-$*
 	.venv-$*/bin/python $(PIP_INSTALL) --requirement requirements/$*.lock
+	.venv-$*/bin/python -m tools.compile_archives
 	@$(call tell_path,.venv-$*/bin/python)
 	@touch $@

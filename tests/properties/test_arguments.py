@@ -2,6 +2,7 @@
 """Whatever is given for an option works, or is refused as a `ConfigurationError` at the call."""
 
 import inspect
+import os
 from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -18,6 +19,9 @@ from sparkawait._plan import resolve as options
 from sparkawait._plan.chain import Chain
 from sparkawait._plan.checks import shown
 from sparkawait.wait_options import OPTIONS
+
+EXAMPLES = int(os.environ.get("ARGUMENTS", "40"))
+"""For each call. `make combinations` tries more."""
 
 INPUT = pa.schema([("id", pa.int64()), ("name", pa.string()), ("at", pa.timestamp("us", "UTC"))])
 
@@ -371,7 +375,7 @@ CALLS = {
 
 @pytest.mark.parametrize("name", CALLS)
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 def test_an_argument_works_or_is_refused_at_the_call(name, data):
     call, names = CALLS[name]
     given_names = data.draw(st.lists(st.sampled_from(names), min_size=1, max_size=2, unique=True))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Forks the Python workers of Spark, as its own daemon does, with packages imported before.
 
-A worker imports pandas, pyarrow and more of PySpark after it was forked, a second of processor time
-each: that is what users have, and the programs that tests start. The session of the tests, of whose
-workers hundreds are ended, need not. What is tested is still imported by the worker.
+A worker imports pandas, pyarrow, sparkawait and more of PySpark after it was forked, a second of
+processor time each: that is what users have, and the programs that tests start without this. The
+session of the tests need not, since hundreds of its workers are ended.
 """
 
 import gc
@@ -22,6 +22,8 @@ _USED = (
     "pyarrow.pandas_compat",
     "pyspark.sql.pandas.serializers",
     "pyspark.worker",
+    "sparkawait.spark.columns",
+    "sparkawait.spark.shipment",
     "pytest",  # of the modules that functions of tests are in
 )
 

@@ -11,14 +11,14 @@ use std::time::Duration;
 use sparkawait_core::element::{Key, StreamElement, StreamRecord};
 use sparkawait_core::flow::ChannelConfig;
 use sparkawait_core::operator::{
-    AsyncWaitOperator, AttemptId, Completion, Config, Failure, FailurePolicy, OutputMode, Remark,
-    Retry,
+    AsyncWaitOperator, AttemptId, Begins, Completion, Config, Failure, FailurePolicy, OutputMode,
+    Remark, Retry,
 };
 use sparkawait_core::policy::{
     CallSign, Gcra, PolicyConfig, Rate, RateLimitConfig, RequestConfig, RetryBudgetConfig,
 };
 use sparkawait_core::queue::EntryId;
-use sparkawait_core::retry::AsyncRetryStrategy;
+use sparkawait_core::retry::{AsyncRetryStrategy, Jitter};
 use sparkawait_core::time::ProcessingTime;
 
 const CALL: Duration = Duration::from_millis(7);
@@ -288,4 +288,50 @@ fn an_answer_to_a_part_gives_no_token_back() {
     world.operator.handle_time(world.now + SECOND);
     assert!(world.operator.actions().invoke.is_empty());
     assert_eq!(world.operator.pending_retries(), 1);
+}
+
+/// Has nine records fail or run out of time that are called for by threes, from the instants 0, 7 and 14
+/// on; returns when each is called again.
+fn called_again(fails_at: Option<u64>) -> Vec<ProcessingTime> {
+    let at = ProcessingTime::from_nanos;
+    let mut config = Config::new(OutputMode::Unordered, NonZeroUsize::new(9).unwrap());
+    config.timeout = None;
+    config.begins = Begins::WhenSaid;
+    config.attempt_timeout = Some(Duration::from_nanos(31));
+    config.retry =
+        Some(AsyncRetryStrategy::exponential_backoff(3, SECOND, SECOND, 1.0, Jitter::Full));
+    let mut operator = AsyncWaitOperator::<u64, (), u64>::new(config);
+    for value in 0..9 {
+        operator.process_element(StreamRecord::new(value, None), None, at(0)).unwrap();
+    }
+    let calls: Vec<AttemptId> = operator.actions().invoke.drain(..).map(|it| it.attempt).collect();
+    for (index, call) in calls.iter().enumerate() {
+        operator.handle_started(*call, at(7 * (index as u64 / 3)));
+    }
+    for call in calls.iter().filter(|_| fails_at.is_some()) {
+        let failed = Completion::failed(0, Retry::Yes, CallSign::Unreachable);
+        operator.handle_completion(*call, failed, at(fails_at.unwrap_or_default()));
+    }
+    let mut again = vec![ProcessingTime::NEVER; 9];
+    while let Some(due) = operator.poll_timeout().filter(|it| *it < at(2_000_000_000)) {
+        operator.handle_time(due);
+        for invocation in operator.actions().invoke.drain(..) {
+            let index = usize::try_from(invocation.value).unwrap();
+            if again[index] == ProcessingTime::NEVER {
+                again[index] = due;
+            }
+        }
+    }
+    again
+}
+
+#[test]
+fn records_whose_calls_began_together_are_called_again_together() {
+    for fails_at in [Some(15), None] {
+        let again = called_again(fails_at);
+
+        assert!(again.chunks(3).all(|it| it[0] == it[1] && it[1] == it[2]), "{again:?}");
+        assert!(again[0] != again[3] && again[3] != again[6], "{again:?}");
+        assert!(again.iter().all(|it| *it > ProcessingTime::from_nanos(40)), "{again:?}");
+    }
 }

@@ -104,7 +104,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             self.answered_at = now;
         }
         if !call.is_final {
-            self.try_again(attempt, completion, now);
+            self.try_again(attempt, since, completion, now);
             return Handled::Retried(nanos);
         }
         let was_retried = attempt.attempt > 1 && self.end_tries(attempt) > 1;
@@ -119,13 +119,19 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
 
     /// Lets a record wait for another attempt, after one whose permit was given back.
     #[inline(never)]
-    fn try_again(&mut self, attempt: AttemptId, ended: Completion<R, F>, now: ProcessingTime) {
+    fn try_again(
+        &mut self,
+        attempt: AttemptId,
+        since: ProcessingTime,
+        ended: Completion<R, F>,
+        now: ProcessingTime,
+    ) {
         if let Err(failure) = ended.outcome {
             self.earlier.note_failure(attempt.entry, failure);
         }
         match ended.retry {
             Retry::InPart { records } => self.call_in_part(attempt, records, now),
-            retry => self.back_off(attempt, retry, ended.sign, now),
+            retry => self.back_off(attempt, since, retry, ended.sign, now),
         }
     }
 
@@ -166,10 +172,12 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         }
     }
 
-    /// Moves a record to back-off, after an attempt that said `sign` of its destination.
+    /// Moves a record to back-off, after an attempt that began at `since` and said `sign` of its
+    /// destination.
     pub(super) fn back_off(
         &mut self,
         attempt: AttemptId,
+        since: ProcessingTime,
         retry: Retry,
         sign: CallSign,
         now: ProcessingTime,
@@ -178,7 +186,13 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         let delay = match retry {
             Retry::After(delay) => delay,
             Retry::Yes | Retry::IfRepeatable | Retry::No | Retry::InPart { .. } => {
-                let random = mix(self.config.seed, attempt.entry.as_u64(), attempt.attempt);
+                // Calls that are made of several records begin at one moment, and end so. They wait
+                // alike, and can go together again.
+                let origin = match self.config.begins {
+                    Begins::AtOnce => attempt.entry.as_u64(),
+                    Begins::WhenSaid => since.as_nanos(),
+                };
+                let random = mix(self.config.seed, origin, attempt.attempt);
                 strategy.backoff(self.earlier.try_of(attempt), random)
             }
         };

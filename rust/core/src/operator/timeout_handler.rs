@@ -189,7 +189,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             channels.finish_call(channel, now.nanos_since(since), now);
         }
         if repeats {
-            self.back_off(attempt, Retry::IfRepeatable, CallSign::TimedOut, now);
+            self.back_off(attempt, since, Retry::IfRepeatable, CallSign::TimedOut, now);
         } else {
             self.metrics.timeouts += 1;
             let last = self.earlier.forget(attempt.entry);

@@ -64,6 +64,11 @@ class NativeFunction(OfColumns, TakesOptions):
         return None
 
     @property
+    def hedges(self) -> bool:
+        """Whether a row may be called for once more, beside its first call."""
+        return self.idempotent
+
+    @property
     def batching(self) -> Batch | None:
         """How rows are collected, if a call takes many of them; ``None``: a call a row."""
         return None

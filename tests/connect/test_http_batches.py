@@ -14,19 +14,18 @@ import pyarrow as pa
 import pytest
 
 import sparkawait as sa
-from sparkawait import arrow
-from sparkawait._plan.resolve import resolve_unpickled
-from tests.support.batches import RETRY, bulk, doubled, inputs, lookup, ok, rows, serve
+from tests.support.batches import (
+    RETRY,
+    bulk,
+    doubled,
+    inputs,
+    lookup,
+    ok,
+    paid,
+    rows,
+    serve,
+)
 from tests.support.scripted_server import Answer, Request
-
-
-def paid(function: Any, batch: pa.RecordBatch, **options: Any) -> tuple[list[Any], dict[str, int]]:
-    """Returns the rows, and the permits that were taken of each limit."""
-    totals: dict[str, Any] = {}
-    plan = resolve_unpickled("ordered", function, input_schema=None, capacity=331, **options)
-    out = arrow.run(plan, iter([batch]), on_metrics=totals.update)
-    found = [row for part in out for row in part.to_pylist()]
-    return found, {name: it["permits"] for name, it in totals["rate_limits"].items()}
 
 
 def test_rows_go_together_and_each_has_its_own_result():
@@ -375,46 +374,6 @@ def test_a_request_has_one_key_that_is_made_of_its_rows(key: Any):
             keys.setdefault(tuple(inputs(request)), set()).add(request.headers["idempotency-key"])
         assert all(len(each) == 1 for each in keys.values())
         assert len({key for each in keys.values() for key in each}) == len(keys)
-
-
-@pytest.mark.parametrize("key", [True, "order-{x}"])
-@pytest.mark.parametrize("lost", [None, (409, {}, b""), (504, {}, b"")])
-def test_no_row_is_carried_out_twice_by_a_service_that_knows_its_requests_again(
-    lost: Answer, key: Any
-):
-    carried_out: Counter[int] = Counter()
-    known: set[str] = set()
-    lock = threading.Lock()
-
-    def reply(request: Request, before: int) -> Answer:
-        with lock:
-            if request.headers["idempotency-key"] not in known:
-                known.add(request.headers["idempotency-key"])
-                carried_out.update(inputs(request))
-        return lost if before < 4 else ok(doubled(inputs(request)))
-
-    with serve(reply) as server:
-        function = lookup(server, idempotency_key=key, batch=sa.Batch(max_rows=9, linger="7ms"))
-        found = rows(function, list(range(41)), retry=RETRY, on_error="capture")
-
-        assert [row["x"] for row in found] == list(range(41))
-        assert carried_out == dict.fromkeys(range(41), 1)
-        failed = [row for row in found if row["error"] is not None]
-        assert {row["x"]: row["v"] for row in found if row["error"] is None} == {
-            x: 2 * x for x in set(range(41)) - {row["x"] for row in failed}
-        }
-        assert 0 < len(failed) <= 4 * 9
-        if lost is None:
-            assert all("only without `batch`" in row["error"]["message"] for row in failed)
-
-
-@pytest.mark.parametrize("option", ["idempotency_key", "headers"])
-def test_a_key_makes_no_second_call_for_a_slow_request_of_many_rows(option: str):
-    key: Any = "order-{x}" if option == "idempotency_key" else {"Idempotency-Key": "order-{x}"}
-    with serve(lambda request, _: ok(doubled(inputs(request)))) as server:
-        function = lookup(server, **{option: key})
-        with pytest.raises(sa.ConfigurationError, match="only without `batch`"):
-            rows(function, [1, 2, 3], hedge="13ms")
 
 
 def test_a_request_without_a_key_that_may_have_been_carried_out_is_not_sent_again():

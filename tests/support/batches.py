@@ -10,9 +10,11 @@ from typing import Any
 import pyarrow as pa
 
 import sparkawait as sa
+from sparkawait import arrow
+from sparkawait._plan.resolve import resolve_unpickled
 from tests.support.scripted_server import Answer, Request, ScriptedServer
 
-__all__ = ["RETRY", "bulk", "doubled", "inputs", "lookup", "ok", "rows", "serve"]
+__all__ = ["RETRY", "bulk", "doubled", "inputs", "lookup", "ok", "paid", "rows", "serve"]
 
 RETRY = sa.retry.fixed_delay(9, "1ms")
 
@@ -52,6 +54,15 @@ def rows(function: Any, column: Any, **options: Any) -> list[dict[str, Any]]:
     batch = pa.record_batch({"x": column}) if isinstance(column, list) else column
     out = sa.arrow.ordered_wait([batch], function, **options)
     return pa.Table.from_batches(out).to_pylist()
+
+
+def paid(function: Any, batch: pa.RecordBatch, **options: Any) -> tuple[list[Any], dict[str, int]]:
+    """Returns the rows, and the permits that were taken of each limit."""
+    totals: dict[str, Any] = {}
+    plan = resolve_unpickled("ordered", function, input_schema=None, capacity=331, **options)
+    out = arrow.run(plan, iter([batch]), on_metrics=totals.update)
+    found = [row for part in out for row in part.to_pylist()]
+    return found, {name: it["permits"] for name, it in totals["rate_limits"].items()}
 
 
 def doubled(items: list[Any]) -> list[Any]:

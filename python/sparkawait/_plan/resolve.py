@@ -176,7 +176,8 @@ def _check_together(
             " an exception in it for `if_exception`",
             ErrorKind.RETRY_INVALID,
         )
-    if options.hedge is not None and not facts.idempotent:
+    hedges = function.hedges if isinstance(function, NativeFunction) else facts.idempotent
+    if options.hedge is not None and not hedges:
         _refuse_hedge(function)
     if options.cache is not None and not options.cache.key:
         _check_cache(function)
@@ -194,7 +195,9 @@ def _check_named(options: WaitOptions) -> None:
 
 
 def _refuse_hedge(function: AsyncFunction | NativeFunction) -> NoReturn:
-    if isinstance(function, NativeFunction):
+    if isinstance(function, NativeFunction) and function.idempotent:
+        way_out = "its key is one of a request of many rows, so leave `batch` out or `hedge`"
+    elif isinstance(function, NativeFunction):
         way_out = f"{function.idempotent_by}" if function.idempotent_by else "leave `hedge` out"
     else:
         way_out = "where that does no harm say idempotent=True, or set `idempotent` of its class"

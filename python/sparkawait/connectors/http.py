@@ -26,8 +26,7 @@ connection; ``Retry-After`` sets the delay. A 403 that says when to come again i
 and a 401 that refuses a secret of a file or a provider. All other failures are final. A request may
 have been carried out although no whole answer came (``read_timeout``, a broken connection, 504). It
 is sent again only where twice is harmless: with GET, HEAD, PUT, DELETE, OPTIONS and TRACE, and with
-``idempotency_key`` where each row has a request of its own. With that key, 409 is worth a retry,
-too.
+``idempotency_key``. With that key, 409 is worth a retry, too.
 
 A redirection to another scheme, host or port takes no header along that was given here, and no
 body: where one would have to go along the row fails.

@@ -133,7 +133,7 @@ class HttpValues(Values):
         "sends the header `Idempotency-Key`, the same in all attempts of a row: `True` "
         "for a random one, which is another one when Spark runs the task again, or a "
         "template over columns that name the row. With `batch` one for a request, made of its "
-        "rows; it makes no row repeatable, which comes back with other rows and another key",
+        "rows, which is sent again with the same rows and the same key",
         _key,
         type="str | Literal[True] | None",
     )

@@ -249,27 +249,28 @@ class HttpFunction(Connector):
 
     @property
     def idempotent(self) -> bool:
-        """Whether its method may be repeated, or the service knows a row again by its key.
+        """Whether its method may be repeated, or the service knows a request again by its key.
 
-        The key of a request of many rows is made of all of them. A row that is asked for again
-        comes with other rows, so with another key.
+        A request of many rows is sent again as it was, with all of them.
         """
         named = {name.lower() for name, _ in self.options.headers}
         has_key = self.options.idempotency_key is not None or "idempotency-key" in named
-        return (has_key and self.batching is None) or self.method in _REPEATABLE
+        return has_key or self.method in _REPEATABLE
 
     @property
     def idempotent_by(self) -> str | None:
         """What makes two calls do no more than one."""
-        if self.batching is None:
-            return (
-                "where the service knows a request again, or twice does no harm, give"
-                " `idempotency_key`"
-            )
         return (
-            "a request of many rows is told apart by all of its rows, so `idempotency_key` helps"
-            " only without `batch`"
+            "where the service knows a request again, or twice does no harm, give `idempotency_key`"
         )
+
+    @property
+    def hedges(self) -> bool:
+        """Whether one of its rows may be called for beside its first call.
+
+        A key is of a request: of many rows none has a second call of its own.
+        """
+        return self.method in _REPEATABLE or (self.idempotent and self.batching is None)
 
     @property
     def batching(self) -> Batch | None:

@@ -18,6 +18,8 @@ pub enum About {
     Call,
     /// What a request for many rows says: one for fewer of them may do better.
     Rows,
+    /// One or the other: nobody knows.
+    RowsOrCall,
     /// All rows: the task ends with it.
     Task,
 }

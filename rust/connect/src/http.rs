@@ -50,6 +50,7 @@ mod zstd;
 
 use std::sync::Arc;
 
+use ::http::Method;
 use arrow::datatypes::SchemaRef;
 use sparkawait_core::operator::Begins;
 use sparkawait_task::concurrency::Concurrency;
@@ -62,7 +63,7 @@ pub(crate) use self::address::HostColumns;
 use self::address::check_address;
 use self::answers::Answers;
 use self::auth::{Auth, AuthConfig};
-use self::batch::{BatchEngine, BatchTemplates, Batched, Divided, ItemReader, Most};
+use self::batch::{BatchEngine, BatchTemplates, Batched, Companies, ItemReader, Most};
 use self::call::CallRules;
 use self::clients::Clients;
 pub(crate) use self::config::HttpConfig;
@@ -139,8 +140,17 @@ impl HttpConfig {
             linger: batch.linger(),
             are_named: batch.id.as_ref().is_some_and(|id| id.template.is_some()),
         };
-        let divided = Divided::default();
-        Ok(Some(Batched { templates, items, most, splits: batch.split_on_error, divided }))
+        let is_keyed = retry_statuses(self).is_keyed;
+        let method = Method::from_bytes(self.method.as_bytes());
+        Ok(Some(Batched {
+            templates,
+            items,
+            most,
+            splits: batch.split_on_error,
+            is_keyed,
+            is_repeatable: is_keyed || method.is_ok_and(|it| it.is_idempotent()),
+            companies: Companies::default(),
+        }))
     }
 
     fn answers(&self, start: &Start) -> Result<Answers, StartError> {

@@ -9,17 +9,17 @@
 //! A row becomes an item as it comes. Items of rows whose requests would say the same beside them
 //! wait in one line, of one channel; they go out when there are enough of them, or when the oldest
 //! has waited long enough, as [`requests`](crate::requests) has it. Each item of the reply is the whole
-//! response of its row from there on. Rows of a request that has failed, perhaps because of some of them,
-//! come back from the operator like others, and wait in lines of their parts (`divided.rs`).
+//! response of its row from there on. Rows of a request that has failed come back from the operator like
+//! others, and go together again, all or in parts (`companies.rs`).
 
-mod divided;
+mod companies;
 mod engine;
 mod item;
 mod items;
 mod templates;
 mod waiting;
 
-pub(super) use self::divided::Divided;
+pub(super) use self::companies::Companies;
 pub(super) use self::engine::{BatchEngine, Batched};
 pub(super) use self::items::ItemReader;
 pub(super) use self::templates::BatchTemplates;

@@ -150,7 +150,7 @@ async fn exchange(
             Some(auth) => auth.show(&mut request).await?,
             None => 0,
         };
-        let is_repeatable = rules.retry_statuses.key.is_some() || is_harmless(&request.method);
+        let is_repeatable = rules.retry_statuses.is_keyed || request.method.is_idempotent();
         let most = rules.max_response_bytes;
         let reply = send(clients, watch, most, is_repeatable, &request).await;
         let mut reply = reply.map_err(|broken| transport_failure(&rules.host, &request, broken))?;
@@ -186,11 +186,6 @@ async fn exchange(
         request = next;
         followed += 1;
     }
-}
-
-/// Whether two requests of a method do what one does.
-fn is_harmless(method: &Method) -> bool {
-    method.is_idempotent()
 }
 
 async fn receive(rules: &CallRules, watch: &Watch, answer: Answer) -> Result<Outcome, Failure> {

@@ -21,23 +21,13 @@ use crate::tls::{in_words, is_refused_certificate};
 /// Characters of a response that a message quotes.
 pub(super) const QUOTED: usize = 200;
 
-/// What the server knows again by a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum KeyOf {
-    /// A row: each of its attempts has the same one.
-    Row,
-    /// A request of many rows, if it is sent once more as it was. Another attempt of a row comes with
-    /// other rows, under another key.
-    Request,
-}
-
 /// Which statuses are worth another attempt.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RetryStatuses {
     /// First and last one of each range, if that was said.
     pub(super) said: Option<Vec<(u16, u16)>>,
-    /// What the server knows again by a key.
-    pub(super) key: Option<KeyOf>,
+    /// Whether the server knows a request again by its key, as it is sent in each attempt.
+    pub(super) is_keyed: bool,
 }
 
 /// Says that the service has too much to do, as 503 does.
@@ -62,7 +52,7 @@ impl RetryStatuses {
                 (Cause::Answered, true)
             }
             // A request with the same key is under way, the attempt before this one perhaps.
-            StatusCode::CONFLICT if self.key == Some(KeyOf::Row) => (Cause::Answered, true),
+            StatusCode::CONFLICT if self.is_keyed => (Cause::Answered, true),
             // The server behind the gateway may still be at it.
             StatusCode::GATEWAY_TIMEOUT => (Cause::Unknown, true),
             // It says itself when to come again, or nobody knows how far it got.
@@ -152,9 +142,12 @@ pub(super) fn status_failure(
         _ => retry.sign(),
     };
     let asks_to_wait = matches!(retry, Retry::After(_));
-    let may_be_of_rows = matches!(status.as_u16(), 400 | 413 | 422 | 500);
-    let is_of_rows = may_be_of_rows && !asks_to_wait && !is_throttled;
-    let about = if is_of_rows { About::Rows } else { About::Call };
+    let about = match status.as_u16() {
+        _ if asks_to_wait || is_throttled => About::Call,
+        400 | 413 | 422 => About::Rows,
+        500 => About::RowsOrCall,
+        _ => About::Call,
+    };
     let call = service_failure(message, summary);
     let call = if !passes && status.is_client_error() {
         refusal(matches!(status.as_u16(), 401 | 403 | 407), call)
@@ -350,13 +343,13 @@ mod tests {
 
     #[test]
     fn a_status_says_what_it_says_of_the_server_whatever_its_row_needs() {
-        let sign = |status: u16, key| {
-            let statuses = RetryStatuses { said: None, key };
+        let sign = |status: u16, is_keyed| {
+            let statuses = RetryStatuses { said: None, is_keyed };
             let failed = failed_with(status, &HeaderMap::new(), b"", &statuses);
             (failed.retry, failed.sign)
         };
 
-        for key in [None, Some(KeyOf::Request), Some(KeyOf::Row)] {
+        for key in [false, true] {
             for busy in [429, 503] {
                 assert_eq!(sign(busy, key), (Retry::Yes, CallSign::Overloaded));
             }
@@ -372,16 +365,14 @@ mod tests {
                 assert_eq!(sign(is_final, key), (Retry::No, CallSign::Neutral));
             }
         }
-        assert_eq!(sign(409, Some(KeyOf::Row)), (Retry::Yes, CallSign::Neutral));
-        for key in [None, Some(KeyOf::Request)] {
-            assert_eq!(sign(409, key), (Retry::No, CallSign::Neutral));
-        }
+        assert_eq!(sign(409, true), (Retry::Yes, CallSign::Neutral));
+        assert_eq!(sign(409, false), (Retry::No, CallSign::Neutral));
     }
 
     #[test]
     fn a_refusal_is_told_from_what_may_pass_and_from_a_caller_who_may_not() {
         let failure = |status: u16, body: &[u8], said: Option<Vec<(u16, u16)>>| {
-            let statuses = RetryStatuses { said, key: None };
+            let statuses = RetryStatuses { said, is_keyed: false };
             let failure = failed_with(status, &HeaderMap::new(), body, &statuses).call;
             assert_eq!(failure.status, Some(status));
             failure
@@ -405,8 +396,7 @@ mod tests {
 
     #[test]
     fn statuses_that_were_said_are_the_only_ones_that_are_worth_it() {
-        let statuses =
-            RetryStatuses { said: Some(vec![(404, 404), (500, 501)]), key: Some(KeyOf::Row) };
+        let statuses = RetryStatuses { said: Some(vec![(404, 404), (500, 501)]), is_keyed: true };
         let retry = |status: u16, delay: Option<&'static str>| {
             let mut headers = HeaderMap::new();
             if let Some(delay) = delay {
@@ -456,7 +446,7 @@ mod tests {
         let (status, headers) = (StatusCode::BAD_REQUEST, &HeaderMap::new());
         let told = |is_throttled, said| {
             let refusal = Refusal { status, headers, body: b"", is_throttled };
-            let failed = status_failure("host", &refusal, &RetryStatuses { said, key: None });
+            let failed = status_failure("host", &refusal, &RetryStatuses { said, is_keyed: false });
             (failed.retry, failed.sign, failed.about == About::Rows)
         };
 

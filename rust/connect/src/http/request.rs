@@ -16,7 +16,7 @@ use super::auth::{AuthConfig, secret_value};
 use super::body::{BodyRows, BoundBody};
 use super::clients::Clients;
 use super::config::HttpConfig;
-use super::failure::{KeyOf, RetryStatuses, bad_request};
+use super::failure::{RetryStatuses, bad_request};
 use super::fields::random_text;
 use super::hosts::AllowedHosts;
 use super::reply::Outgoing;
@@ -148,10 +148,9 @@ fn first_headers() -> HeaderMap {
 /// Returns which statuses of requests of `config` are worth another attempt.
 pub(super) fn retry_statuses(config: &HttpConfig) -> RetryStatuses {
     let is_key = |name: &str| name.eq_ignore_ascii_case(IDEMPOTENCY_KEY);
-    let has_key =
+    let is_keyed =
         config.idempotency_key.is_some() || config.headers.iter().any(|(name, _)| is_key(name));
-    let of = if config.batch.is_none() { KeyOf::Row } else { KeyOf::Request };
-    RetryStatuses { said: config.retry_status.clone(), key: has_key.then_some(of) }
+    RetryStatuses { said: config.retry_status.clone(), is_keyed }
 }
 
 pub(super) fn header_name(name: &str) -> Result<HeaderName, StartError> {

@@ -3,23 +3,26 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{AttemptId, Retry};
+use sparkawait_core::policy::CallSign;
 use sparkawait_task::cause::Cause;
 use sparkawait_task::error::{CallFailure, StartError, TaskError};
 use sparkawait_task::function::{Call, Calls, Replies};
 use sparkawait_task::shared::Lent;
 use tokio::time::Instant;
 
-use super::divided::{Divided, Expected};
+use super::companies::{Back, Companies, Company, Expected, MOST_BYTES, Sent, Suspicion};
 use super::item::Item;
 use super::items::ItemReader;
 use super::templates::{BatchTemplates, Head, ItemRows};
-use super::waiting::{Batch, Heads, Most};
-use crate::failure::{About, Failure};
+use super::waiting::{Batch, Doubt, Heads, Most, Seat, Source};
+use crate::failure::{About, Failure, plain_failure};
 use crate::http::answers::{Answers, Ended};
 use crate::http::call::{CallRules, EndedCall, Outcome, call};
 use crate::http::clients::Clients;
+use crate::http::reply::Outgoing;
 use crate::http::watch::{Clock, Watch};
 use crate::lines::Lines;
 use crate::requests::{Asks, AwaitedCalls};
@@ -39,8 +42,12 @@ pub(crate) struct Batched {
     pub(crate) most: Most,
     /// Whether rows at fault are looked for where a request fails.
     pub(crate) splits: bool,
-    /// The rows of requests that have failed, as long as they are looked for.
-    pub(crate) divided: Divided,
+    /// Whether the service knows a request again by its key.
+    pub(crate) is_keyed: bool,
+    /// Whether two requests do what one does, because of that or by their method.
+    pub(crate) is_repeatable: bool,
+    /// The rows of requests that are not answered for good.
+    pub(crate) companies: Companies,
 }
 
 impl Asks for BatchEngine {
@@ -61,7 +68,7 @@ impl Asks for BatchEngine {
             calls.batches.iter().map(|batch| self.batched.templates.rows(batch).map_err(internal));
         let mut rows = rows.collect::<Result<Vec<_>, _>>()?;
         let (now, mut ended) = (Instant::now(), Ended::default());
-        let mut expected = self.batched.divided.expected();
+        let mut expected = self.batched.companies.expected();
         for call in &calls.calls {
             let rows = &mut rows[call.batch as usize];
             let outcome = match self.add_row(rows, calls, call, &mut expected, waiting, now) {
@@ -90,22 +97,34 @@ impl Asks for BatchEngine {
 
     async fn ask(
         self: Arc<Self>,
-        Batch { head, mut items, attempts, .. }: Batch,
+        Batch { source, mut items, mut attempts }: Batch,
         wanted: Arc<AwaitedCalls>,
     ) -> Result<Ended, TaskError> {
+        if let Source::Items(head, Doubt::Suspected(suspicion)) = &source {
+            return self.look_for_rows_at_fault(head, suspicion, &items, &wanted).await;
+        }
         self.answers.replies.started(&attempts);
         if let Some(flags) = wanted.flags(&attempts) {
             let mut flags = flags.into_iter();
             items.retain(|_| flags.next().unwrap_or_default());
+            attempts = items.iter().map(|it| it.attempt).collect();
         }
-        let Some(first) = items.first().map(|it| it.attempt) else { return Ok(Ended::default()) };
-        self.answers.replies.requested(first);
-        let ended = tokio::select! {
-            biased;
-            () = wanted.none_of(&attempts) => return Ok(Ended::default()),
-            ended = self.request(&head, &items, first) => ended,
+        let (sent, is_proven) = match &source {
+            _ if items.is_empty() => return Ok(Ended::default()),
+            Source::Sent(sent) => {
+                let (request, items) = (sent.request.clone(), sent.items_of(&items));
+                (Sent { request, items }, false)
+            }
+            Source::Items(head, doubt) => match head.request(&items) {
+                Some(request) => (Sent::new(request, items), matches!(doubt, Doubt::OfRows)),
+                None => return Ok(unmade(&items)),
+            },
         };
-        self.end(&items, ended, &wanted)
+        let sent = Arc::new(sent);
+        let Some(ended) = self.send(&sent, &attempts, &wanted).await else {
+            return Ok(Ended::default());
+        };
+        self.end(&sent, attempts, is_proven, ended, &wanted)
     }
 
     fn answer(&self, ended: Vec<Ended>) -> Result<(), TaskError> {
@@ -128,81 +147,299 @@ impl BatchEngine {
         waiting: &mut Lines<Heads>,
         now: Instant,
     ) -> Result<bool, Failure> {
-        let row = call.row as usize;
-        let part = expected.take(call.attempt);
+        let (row, attempt) = (call.row as usize, call.attempt);
+        let back = expected.take(attempt);
+        let its_seat = back.as_ref().map(|it| Seat {
+            company: it.number,
+            is_whole: it.is_whole,
+            is_patient: matches!(it.company, Company::Sent(_) | Company::Again),
+        });
+        let (most, channel) = (&self.batched.most, calls.channel(call));
+        let doubt = match back.map(|Back { company, .. }| company) {
+            Some(Company::Lost) => return Err(lost()),
+            Some(Company::Sent(sent)) => {
+                let (none, item) = (Bytes::new(), Item::of_sent(attempt));
+                let open = || Ok(Some(Source::Sent(sent)));
+                return waiting
+                    .change(channel, |heads| heads.add(none, its_seat, item, most, now, open));
+            }
+            Some(Company::Suspected(suspicion)) => Doubt::Suspected(suspicion),
+            Some(Company::Part { is_proven: true }) => Doubt::OfRows,
+            Some(Company::Part { is_proven: false } | Company::Again) | None => Doubt::Any,
+        };
         let Some(texts) = rows.texts(row)? else { return Ok(false) };
         let name = rows.head_key(row)?;
-        let item = Item { attempt: call.attempt, text: texts.item, id: texts.id, key: texts.key };
-        waiting.change(calls.channel(call), |heads| {
-            heads.add(name, part, item, &self.batched.most, now, || rows.head(&self.clients, row))
+        let item = Item { attempt, text: texts.item, id: texts.id, key: texts.key };
+        waiting.change(channel, |heads| {
+            heads.add(name, its_seat, item, most, now, || {
+                let head = rows.head(&self.clients, row)?;
+                Ok(head.map(|head| Source::Items(Arc::new(head), doubt)))
+            })
         })
     }
 
-    /// Makes the request for some rows.
-    async fn request(&self, head: &Head, items: &[Item], first: AttemptId) -> EndedCall {
-        let Some(request) = head.request(items) else {
-            let (status, left) = (None, Vec::new());
-            return EndedCall { attempt: first, outcome: no_request(), status, left };
-        };
+    /// Sends a request for those of its rows that have come, and returns what it came to; `None` if
+    /// nobody waits for any of them any more.
+    ///
+    /// Until it is answered, rows that come back come back to it: who gives up waiting says so to
+    /// the operator first.
+    async fn send(
+        &self,
+        sent: &Arc<Sent>,
+        attempts: &[AttemptId],
+        wanted: &AwaitedCalls,
+    ) -> Option<EndedCall> {
+        let first = *attempts.first()?;
+        if self.batched.is_keyed {
+            self.batched.companies.expected().expect_sent(sent, attempts);
+        }
+        self.answers.replies.requested(first);
         let clock = Arc::new(Clock::new(self.rules.silence));
         let (clients, rules) = (Arc::clone(&self.clients), Arc::clone(&self.rules));
-        clock.run(call(clients, rules, Watch::new(&clock), first, request)).await
+        let request = call(clients, rules, Watch::new(&clock), first, sent.request.clone());
+        tokio::select! {
+            biased;
+            () = wanted.none_of(attempts) => None,
+            ended = clock.run(request) => Some(ended),
+        }
     }
 
-    /// Divides what a request came to among its rows.
+    /// Notes what a response says beside its body, for the rows of `attempts` that somebody waits for.
+    fn note(
+        &self,
+        attempts: &[AttemptId],
+        EndedCall { status, left, .. }: &mut EndedCall,
+        ended: &mut Ended,
+    ) {
+        for attempt in attempts {
+            self.answers.note_status(*attempt, *status, ended);
+        }
+        // Of a request for many rows the last one that is answered tells.
+        if let Some(last) = attempts.last().filter(|_| !left.is_empty()) {
+            self.answers.note_left(*last, std::mem::take(left), ended);
+        }
+    }
+
+    /// Divides what a request came to among its rows that have come.
     fn end(
         &self,
-        items: &[Item],
-        EndedCall { outcome, status, left, .. }: EndedCall,
+        sent: &Arc<Sent>,
+        came: Vec<AttemptId>,
+        is_proven: bool,
+        mut call: EndedCall,
         wanted: &AwaitedCalls,
     ) -> Result<Ended, TaskError> {
-        let mut ended = Ended::default();
-        for item in items {
-            self.answers.note_status(item.attempt, status, &mut ended);
-        }
-        if !left.is_empty()
-            // Of a request for many rows the last one that is answered tells.
-            && let Some(last) = awaited(items, wanted).last()
-        {
-            self.answers.note_left(*last, left, &mut ended);
-        }
-        match outcome {
-            Outcome::Failed(failed)
-                if self.batched.splits && failed.about == About::Rows && items.len() > 1 =>
-            {
-                self.call_again(&awaited(items, wanted), &failed, &mut ended);
+        let (mut ended, is_all) = (Ended::default(), came.len() == sent.items.len());
+        let awaited = awaited(came, wanted);
+        self.note(&awaited, &mut call, &mut ended);
+        match call.outcome {
+            Outcome::Failed(failed) if self.batched.splits && sent.items.len() > 1 => {
+                match failed.about {
+                    About::Rows => self.call_halves(&awaited, is_proven, &failed, &mut ended),
+                    About::RowsOrCall if is_proven => {
+                        self.call_halves(&awaited, true, &failed, &mut ended);
+                    }
+                    About::RowsOrCall => self.suspect(&awaited, *failed, sent, &mut ended),
+                    About::Call | About::Task => {
+                        self.settle(sent, &awaited, Outcome::Failed(failed), &mut ended)?;
+                    }
+                }
             }
-            outcome => self.batched.items.divide(items, outcome, &mut ended.outcomes)?,
+            outcome => self.settle(sent, &awaited, outcome, &mut ended)?,
+        }
+        if !is_all {
+            ended.outcomes.retain(|(attempt, _)| awaited.contains(attempt));
         }
         Ok(ended)
     }
 
-    /// Has the rows of a request that has failed called for again, those of each half together.
-    fn call_again(&self, attempts: &[AttemptId], failed: &Failure, ended: &mut Ended) {
+    /// Ends the rows of a request with what it came to, after which those that are called again go
+    /// together again.
+    fn settle(
+        &self,
+        sent: &Arc<Sent>,
+        awaited: &[AttemptId],
+        outcome: Outcome,
+        ended: &mut Ended,
+    ) -> Result<(), TaskError> {
+        match &outcome {
+            Outcome::Failed(failed) if self.comes_back(failed) => self.expect(sent, awaited),
+            _ if self.batched.is_keyed => self.batched.companies.expected().forget(awaited),
+            _ => {}
+        }
+        self.batched.items.divide(&sent.items, outcome, &mut ended.outcomes)
+    }
+
+    /// Whether rows that failed so are called again, if any attempts are left.
+    fn comes_back(&self, failed: &Failure) -> bool {
+        failed.may_pass() && failed.cause.may_repeat(self.batched.is_repeatable)
+    }
+
+    /// Expects the rows of a request that has failed: as it was where the service knows it again.
+    fn expect(&self, sent: &Arc<Sent>, attempts: &[AttemptId]) {
+        let mut expected = self.batched.companies.expected();
+        if self.batched.is_keyed {
+            expected.expect_sent(sent, attempts);
+        } else {
+            expected.expect(attempts, Company::Again);
+        }
+    }
+
+    /// Has the rows of a request that has failed because of some called for again, those of each half
+    /// together.
+    fn call_halves(
+        &self,
+        attempts: &[AttemptId],
+        is_proven: bool,
+        failed: &Failure,
+        ended: &mut Ended,
+    ) {
         let (one, other) = attempts.split_at(attempts.len() / 2);
         for part in [one, other].into_iter().filter(|it| !it.is_empty()) {
-            // Before the operator hears of it: they may come back at once.
-            self.batched.divided.expected().add(part);
-            let records = u32::try_from(part.len()).unwrap_or(u32::MAX);
-            let all = std::iter::once(records).chain(std::iter::repeat(0));
-            ended.outcomes.extend(part.iter().zip(all).map(|(attempt, records)| {
-                let retry = Retry::InPart { records };
-                let again = Failure { retry, sign: retry.sign(), ..failed.clone() };
-                (*attempt, Outcome::Failed(Box::new(again)))
-            }));
+            self.call_part(part, Company::Part { is_proven }, failed, ended);
         }
+    }
+
+    /// Has the rows of a request that has failed, perhaps because of some, called for again together.
+    /// The first of them tells of the service, since nobody knows better.
+    fn suspect(
+        &self,
+        attempts: &[AttemptId],
+        failed: Failure,
+        sent: &Arc<Sent>,
+        ended: &mut Ended,
+    ) {
+        let (from, sign) = (ended.outcomes.len(), failed.sign);
+        let suspicion = Arc::new(Suspicion { failed, sent: Arc::clone(sent) });
+        let company = Company::Suspected(Arc::clone(&suspicion));
+        self.call_part(attempts, company, &suspicion.failed, ended);
+        if let Some((_, Outcome::Failed(first))) = ended.outcomes.get_mut(from) {
+            first.sign = sign;
+        }
+    }
+
+    /// Has rows called for again at once, together.
+    fn call_part(&self, part: &[AttemptId], company: Company, failed: &Failure, ended: &mut Ended) {
+        // Before the operator hears of it: they may come back at once.
+        self.batched.companies.expected().expect(part, company);
+        let records = u32::try_from(part.len()).unwrap_or(u32::MAX);
+        let all = std::iter::once(records).chain(std::iter::repeat(0));
+        ended.outcomes.extend(part.iter().zip(all).map(|(attempt, records)| {
+            let retry = Retry::InPart { records };
+            let again = Failure { retry, sign: retry.sign(), ..failed.clone() };
+            (*attempt, Outcome::Failed(Box::new(again)))
+        }));
+    }
+
+    /// Asks for some rows alone, in turn, of a request that has failed, where the service has not said why.
+    /// Once one is answered, the service is well, and the rows are halved. If none is, they fail as their
+    /// request did.
+    async fn look_for_rows_at_fault(
+        &self,
+        head: &Head,
+        suspicion: &Suspicion,
+        items: &[Item],
+        wanted: &AwaitedCalls,
+    ) -> Result<Ended, TaskError> {
+        let (mut ended, mut failed, mut is_well) = (Ended::default(), Vec::new(), false);
+        let mut rest: Vec<AttemptId> = items.iter().map(|it| it.attempt).collect();
+        let most = most_asked_alone(items.len());
+        for number in 0..most {
+            let item = &items[number * items.len() / most];
+            let attempt = [item.attempt];
+            if awaited(attempt.to_vec(), wanted).is_empty() {
+                continue;
+            }
+            let Some(request) = head.request(std::slice::from_ref(item)) else {
+                return Ok(unmade(items));
+            };
+            self.answers.replies.started(&attempt);
+            rest.retain(|it| *it != item.attempt);
+            let sent = Arc::new(Sent::new(request, vec![item.clone()]));
+            let Some(mut call) = self.send(&sent, &attempt, wanted).await else { continue };
+            self.note(&attempt, &mut call, &mut ended);
+            match call.outcome {
+                Outcome::Failed(failure) if failure.about != About::Rows => {
+                    let says_more = failure.about != About::RowsOrCall;
+                    failed.push((sent, failure));
+                    if says_more {
+                        break;
+                    }
+                }
+                outcome => {
+                    is_well = true;
+                    self.settle(&sent, &attempt, outcome, &mut ended)?;
+                    break;
+                }
+            }
+        }
+        let rest = awaited(rest, wanted);
+        if is_well {
+            for (sent, failure) in failed {
+                let attempt = [sent.items[0].attempt];
+                self.settle(&sent, &attempt, Outcome::Failed(failure), &mut ended)?;
+            }
+            // They were called for, and were not sent.
+            let not_sent = Failure { cause: Cause::NotSent, ..suspicion.failed.clone() };
+            self.call_halves(&rest, true, &not_sent, &mut ended);
+            return Ok(ended);
+        }
+        let failed = failed.into_iter().map(|(sent, it)| (sent.items[0].attempt, it));
+        let failed: Vec<(AttemptId, Box<Failure>)> = failed.collect();
+        let all: Vec<AttemptId> =
+            failed.iter().map(|it| it.0).chain(rest.iter().copied()).collect();
+        if self.comes_back(&suspicion.failed) {
+            self.expect(&suspicion.sent, &all);
+        }
+        let of_rest =
+            Failure { sign: CallSign::NotCalled, pause: None, ..suspicion.failed.clone() };
+        let rest = rest.into_iter().map(|it| (it, Box::new(of_rest.clone())));
+        let all = failed.into_iter().chain(rest);
+        ended.outcomes.extend(all.map(|(attempt, failure)| (attempt, Outcome::Failed(failure))));
+        Ok(ended)
     }
 }
 
-/// Returns the calls of items that somebody waits for.
-fn awaited(items: &[Item], wanted: &AwaitedCalls) -> Vec<AttemptId> {
-    let all: Vec<AttemptId> = items.iter().map(|it| it.attempt).collect();
-    let Some(flags) = wanted.flags(&all) else { return all };
-    all.into_iter().zip(flags).filter_map(|(it, is_wanted)| is_wanted.then_some(it)).collect()
+impl Sent {
+    /// Makes it of a request that is there, and the items that are in it.
+    fn new(request: Outgoing, mut items: Vec<Item>) -> Self {
+        for item in &mut items {
+            item.text = Bytes::new();
+        }
+        Self { request, items }
+    }
 }
 
-fn no_request() -> Outcome {
+/// Returns how many rows of a request are asked for alone before its failure is laid to its service: where
+/// there are more rows, more may be at fault.
+fn most_asked_alone(rows: usize) -> usize {
+    (rows.max(1).ilog2() as usize).max(2).min(rows)
+}
+
+/// Returns those of some calls that somebody waits for.
+fn awaited(attempts: Vec<AttemptId>, wanted: &AwaitedCalls) -> Vec<AttemptId> {
+    let Some(flags) = wanted.flags(&attempts) else { return attempts };
+    attempts.into_iter().zip(flags).filter_map(|(it, is_wanted)| is_wanted.then_some(it)).collect()
+}
+
+/// Makes the failure of a row whose request can be sent again only as it was, and is not known any more.
+fn lost() -> Failure {
+    let text = format!(
+        "http: the request of the row may have been carried out, and cannot be sent again under its \
+         key: the bodies of requests without an answer come to more than {} MiB; make requests \
+         smaller with `batch`, or fewer with `max_requests`",
+        MOST_BYTES >> 20
+    );
+    Failure::lasting(Cause::Unknown, plain_failure(text))
+}
+
+/// Fails rows whose request cannot be made, which happens to no user.
+fn unmade(items: &[Item]) -> Ended {
     let text = "http: a request cannot be made out of its parts";
     let failure = CallFailure::new(ErrorKind::Internal, text);
-    Outcome::Failed(Box::new(Failure::lasting(Cause::NotSent, failure)))
+    let failure = Box::new(Failure::lasting(Cause::NotSent, failure));
+    let outcomes = items.iter().map(|it| (it.attempt, Outcome::Failed(failure.clone())));
+    let mut ended = Ended::default();
+    ended.outcomes.extend(outcomes);
+    ended
 }

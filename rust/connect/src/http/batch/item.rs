@@ -15,3 +15,10 @@ pub(super) struct Item {
     /// What the row adds to the idempotency key of its request.
     pub(super) key: Bytes,
 }
+
+impl Item {
+    /// Makes the item of a row whose request is there.
+    pub(super) fn of_sent(attempt: AttemptId) -> Self {
+        Self { attempt, text: Bytes::new(), id: Bytes::new(), key: Bytes::new() }
+    }
+}

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Items, and the requests around them, out of the columns of rows.
 
-use std::fmt;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
@@ -205,13 +204,6 @@ fn take(texts: &mut BytesMut, text: &mut Vec<u8>) -> Bytes {
     texts.extend_from_slice(text);
     text.clear();
     texts.split().freeze()
-}
-
-impl fmt::Debug for Head {
-    /// Without headers and body, which may hold tokens.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Head").finish_non_exhaustive()
-    }
 }
 
 impl Head {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Items of one channel that wait for their request.
 //!
-//! There is a line for each head, and for each part of a request that has failed: the items of a
-//! request are of one line.
+//! There is a line for each head, and for each company of rows that come back: the items of a request are
+//! of one line.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
@@ -14,7 +14,7 @@ use foldhash::fast::RandomState;
 use sparkawait_core::operator::AttemptId;
 use tokio::time::Instant;
 
-use super::divided::Part;
+use super::companies::{Sent, Suspicion};
 use super::item::Item;
 use super::templates::Head;
 use crate::lines::Rows;
@@ -32,12 +32,47 @@ pub(crate) struct Most {
     pub(crate) are_named: bool,
 }
 
+/// How long rows of a request that is sent again wait for the next one of it: some wait for a permit or
+/// for a token of the budget, and some do not come back.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// What tells the lines of a channel apart.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Name {
     head: Bytes,
-    /// The number of a part, if its items are of one.
-    part: Option<u64>,
+    /// The number of a company, if its items are of one.
+    company: Option<u64>,
+}
+
+/// What a request is made of.
+#[derive(Clone)]
+pub(super) enum Source {
+    /// Items, with this around them.
+    Items(Arc<Head>, Doubt),
+    /// One that was sent before.
+    Sent(Arc<Sent>),
+}
+
+/// Whom it is laid to if a request fails, and the service does not say.
+#[derive(Clone)]
+pub(super) enum Doubt {
+    /// Its rows, or the state of its service.
+    Any,
+    /// Its rows: a part of the same request was answered.
+    OfRows,
+    /// Rows are asked for alone, which will tell.
+    Suspected(Arc<Suspicion>),
+}
+
+/// Where an item waits that has come back.
+#[derive(Clone, Copy)]
+pub(super) struct Seat {
+    /// The number of its company.
+    pub(super) company: u64,
+    /// Whether all of that are there.
+    pub(super) is_whole: bool,
+    /// Whether they wait for each other longer than for company.
+    pub(super) is_patient: bool,
 }
 
 /// The lines of a channel.
@@ -52,19 +87,20 @@ pub(crate) struct Heads {
 }
 
 struct Line {
-    head: Arc<Head>,
+    source: Source,
     /// Oldest first, each with the time at which it goes out with whatever there is.
     items: VecDeque<(Item, Instant)>,
     bytes: usize,
-    /// Whether all items of its part are there.
+    /// Whether all items of its company are there.
     is_whole: bool,
+    /// Whether it waits for more of them as long as they come.
+    is_patient: bool,
     is_ready: bool,
 }
 
 /// The items of a request.
-#[derive(Debug)]
 pub(crate) struct Batch {
-    pub(super) head: Arc<Head>,
+    pub(super) source: Source,
     pub(super) items: Vec<Item>,
     /// Those of the items.
     pub(super) attempts: Vec<AttemptId>,
@@ -96,44 +132,51 @@ impl Rows for Heads {
 }
 
 impl Heads {
-    /// Adds an item to a line, that of the `part` which it has come back to, if any. Its requests begin
-    /// with what `open` makes if it is a new one. Returns false, and adds nothing, if `open` makes
+    /// Adds an item to a line, that of the company which it has come back to, if any. Its requests are
+    /// made of what `open` makes if it is a new one. Returns false, and adds nothing, if `open` makes
     /// nothing.
     pub(super) fn add<E>(
         &mut self,
         head: Bytes,
-        part: Option<Part>,
+        seat: Option<Seat>,
         item: Item,
         most: &Most,
         now: Instant,
-        open: impl FnOnce() -> Result<Option<Head>, E>,
+        open: impl FnOnce() -> Result<Option<Source>, E>,
     ) -> Result<bool, E> {
-        let name = Name { head, part: part.map(|it| it.number) };
+        let name = Name { head, company: seat.map(|it| it.company) };
         let mut entry = match self.lines.entry(name) {
             Entry::Occupied(line) => line,
             Entry::Vacant(place) => match open()? {
-                Some(head) => place.insert_entry(Line::new(head)),
+                Some(source) => {
+                    let is_patient = seat.is_some_and(|it| it.is_patient);
+                    place.insert_entry(Line::new(source, is_patient))
+                }
                 None => return Ok(false),
             },
         };
-        let (line, at) = (entry.get_mut(), now + most.linger);
-        line.is_whole = part.is_some_and(|it| it.missing == 0);
-        line.bytes += item.text.len();
-        line.items.push_back((item, at));
+        let line = entry.get_mut();
+        let known = line.oldest().filter(|_| !line.is_ready);
+        line.is_whole = seat.is_some_and(|it| it.is_whole);
+        line.push(item, most, now);
         if line.is_ready {
             return Ok(true);
         }
-        let (oldest, is_first) = (line.oldest().unwrap_or(at), line.items.len() == 1);
+        let due = line.oldest();
         line.is_ready = line.is_full(most);
         let is_ready = line.is_ready;
         let name = entry.key();
+        if let Some(known) = known
+            && (is_ready || due != Some(known))
+        {
+            self.due.remove(&(known, name.clone()));
+        }
         if is_ready {
-            if !is_first {
-                self.due.remove(&(oldest, name.clone()));
-            }
             self.ready.push_back(name.clone());
-        } else if is_first {
-            self.due.insert((at, name.clone()));
+        } else if let Some(due) = due
+            && known != Some(due)
+        {
+            self.due.insert((due, name.clone()));
         }
         Ok(true)
     }
@@ -143,7 +186,7 @@ impl Heads {
     pub(super) fn take(&mut self, most: &Most, now: Instant) -> Option<Batch> {
         let name = self.ready.pop_front()?;
         let line = self.lines.get_mut(&name)?;
-        let (head, items) = (Arc::clone(&line.head), line.take(most));
+        let (source, items) = (line.source.clone(), line.take(most));
         line.is_ready = line.is_due(most, now);
         if line.is_ready {
             self.ready.push_back(name);
@@ -153,7 +196,7 @@ impl Heads {
             self.lines.remove(&name);
         }
         let attempts = items.iter().map(|it| it.attempt).collect();
-        Some(Batch { head, items, attempts })
+        Some(Batch { source, items, attempts })
     }
 
     /// Removes items that nobody waits for any more; they are sorted.
@@ -175,9 +218,21 @@ impl Heads {
 }
 
 impl Line {
-    fn new(head: Head) -> Self {
-        let (head, items) = (Arc::new(head), VecDeque::new());
-        Self { head, items, bytes: 0, is_whole: false, is_ready: false }
+    fn new(source: Source, is_patient: bool) -> Self {
+        let (items, is_whole, is_ready) = (VecDeque::new(), false, false);
+        Self { source, items, bytes: 0, is_whole, is_patient, is_ready }
+    }
+
+    fn push(&mut self, item: Item, most: &Most, now: Instant) {
+        self.bytes += item.text.len();
+        if !self.is_patient {
+            return self.items.push_back((item, now + most.linger));
+        }
+        let due = now + most.linger + PATIENCE;
+        if let Some((_, oldest)) = self.items.front_mut() {
+            *oldest = due;
+        }
+        self.items.push_back((item, due));
     }
 
     fn is_full(&self, most: &Most) -> bool {
@@ -199,6 +254,7 @@ impl Line {
         let mut taken: Vec<Item> = Vec::new();
         let (mut names, mut left) = (HashSet::new(), VecDeque::new());
         let mut bytes = 0;
+        let are_named = most.are_named && matches!(self.source, Source::Items(..));
         while taken.len() < most.rows
             && let Some((item, due)) = self.items.pop_front()
         {
@@ -206,7 +262,7 @@ impl Line {
                 self.items.push_front((item, due));
                 break;
             }
-            if most.are_named && !names.insert(item.id.clone()) {
+            if are_named && !names.insert(item.id.clone()) {
                 left.push_back((item, due));
                 continue;
             }

@@ -9,6 +9,7 @@ use sparkawait_core::Key;
 use sparkawait_core::queue::{OrderedStreamElementQueue, StreamElementQueue};
 
 use super::*;
+use crate::http::reply::Outgoing;
 use crate::lines::Lines;
 
 /// Requests of a channel.
@@ -33,7 +34,7 @@ impl Waiting {
         (channel, name): LineKey,
         item: Item,
         now: Instant,
-        open: impl FnOnce() -> Result<Option<Head>, E>,
+        open: impl FnOnce() -> Result<Option<Source>, E>,
     ) -> Result<bool, E> {
         self.lines.change(channel, |heads| heads.add(name, None, item, &self.most, now, open))
     }
@@ -59,6 +60,10 @@ fn most(rows: usize) -> Most {
     Most { rows, bytes: 1000, linger, are_named: false }
 }
 
+fn any_head() -> Source {
+    Source::Items(Arc::new(Head::for_test()), Doubt::Any)
+}
+
 fn item(attempt: AttemptId, bytes: usize, id: &str) -> Item {
     let text = Bytes::from(vec![b'x'; bytes]);
     Item { attempt, text, id: Bytes::copy_from_slice(id.as_bytes()), key: Bytes::new() }
@@ -69,7 +74,7 @@ fn line(channel: u64, name: &'static str) -> LineKey {
 }
 
 fn add(waiting: &mut Waiting, line: &LineKey, item: Item, now: Instant) {
-    let open = || Ok::<_, Infallible>(Some(Head::for_test()));
+    let open = || Ok::<_, Infallible>(Some(any_head()));
     assert_eq!(waiting.add(line.clone(), item, now, open), Ok(true));
 }
 
@@ -198,22 +203,24 @@ fn a_line_that_is_full_no_more_waits_for_company_again() {
 fn items_of_a_part_go_together_when_all_are_back_or_the_first_has_waited() {
     let (mut waiting, start) = (Waiting::new(most(5)), Instant::now());
     let (all, channel) = (attempts(7), Some(Key::new(1)));
-    let add = |waiting: &mut Waiting, index: usize, part: Option<(u64, usize)>| {
-        let part = part.map(|(number, missing)| Part { number, missing });
+    let add = |waiting: &mut Waiting, index: usize, seat: Option<(u64, bool)>| {
+        let seat = seat.map(|(company, is_whole)| Seat { company, is_whole, is_patient: false });
         let item = item(all[index], 1, "");
-        let open = || Ok::<_, Infallible>(Some(Head::for_test()));
+        let open = || Ok::<_, Infallible>(Some(any_head()));
         let most = waiting.most;
-        waiting.lines.change(channel, |it| it.add(Bytes::new(), part, item, &most, start, open))
+        waiting.lines.change(channel, |it| it.add(Bytes::new(), seat, item, &most, start, open))
     };
     let next = |waiting: &mut Waiting, now| {
         let batch = waiting.take(now)?.1;
         waiting.lines.ended(channel);
         Some(batch.attempts)
     };
-    for (index, part) in
-        [None, Some((3, 1)), Some((4, 1)), Some((3, 0)), Some((5, 7)), None].into_iter().enumerate()
+    for (index, seat) in
+        [None, Some((3, false)), Some((4, false)), Some((3, true)), Some((5, false)), None]
+            .into_iter()
+            .enumerate()
     {
-        assert_eq!(add(&mut waiting, index, part), Ok(true));
+        assert_eq!(add(&mut waiting, index, seat), Ok(true));
     }
 
     assert_eq!(next(&mut waiting, start), Some(vec![all[1], all[3]]));
@@ -225,6 +232,33 @@ fn items_of_a_part_go_together_when_all_are_back_or_the_first_has_waited() {
     late.sort_unstable();
     assert_eq!(late, [vec![all[0], all[5]], vec![all[2]], vec![all[4]]]);
     assert_eq!(waiting.lines.due(), None);
+}
+
+#[test]
+fn a_request_that_was_sent_waits_for_its_rows_as_long_as_they_come() {
+    let (mut waiting, start) = (Waiting::new(most(9)), Instant::now());
+    let (all, channel) = (attempts(3), Some(Key::new(1)));
+    let sent = Arc::new(Sent { request: Outgoing::for_test(), items: Vec::new() });
+    let add = |waiting: &mut Waiting, index: usize, is_whole: bool, now: Instant| {
+        let (its_seat, item) =
+            (Some(Seat { company: 3, is_whole, is_patient: true }), item(all[index], 0, ""));
+        let open = || Ok::<_, Infallible>(Some(Source::Sent(Arc::clone(&sent))));
+        let most = waiting.most;
+        waiting.lines.change(channel, |it| it.add(Bytes::new(), its_seat, item, &most, now, open))
+    };
+    let patience = PATIENCE + waiting.most.linger;
+    assert_eq!(add(&mut waiting, 0, false, start), Ok(true));
+    let later = start + PATIENCE;
+    assert_eq!(add(&mut waiting, 1, false, later), Ok(true));
+    assert_eq!(waiting.lines.due(), Some(later + patience));
+
+    assert_eq!(add(&mut waiting, 2, true, later), Ok(true));
+
+    assert_eq!((waiting.lines.due(), taken(&mut waiting, later)), (None, vec![3]));
+    waiting.lines.ended(channel);
+    assert_eq!(add(&mut waiting, 1, false, later), Ok(true));
+    waiting.lines.expire(later + patience);
+    assert_eq!(taken(&mut waiting, later + patience), [1]);
 }
 
 #[test]

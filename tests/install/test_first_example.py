@@ -103,6 +103,7 @@ def test_in_a_venv_of_uv(installed, wheel, tmp_path):
     assert (environment.packages / "sparkawait").is_dir()
 
 
+@pytest.mark.nightly
 def test_by_spark_connect_that_the_program_starts(installed, wheel, tmp_path):
     environment = Environment.venv(tmp_path / "venv", beside=installed)
     environment.install(f"{wheel}[connect]")
@@ -153,6 +154,7 @@ def test_a_cluster_that_is_told_no_python_says_so_in_one_sentence(installed, clu
     assert "PYSPARK_PYTHON" in sentence
 
 
+@pytest.mark.nightly
 def test_workers_with_another_minor_version_say_so_in_one_sentence(installed, cluster, tmp_path):
     own = f"{sys.version_info[0]}.{sys.version_info[1]}"
     python, version = other_python()

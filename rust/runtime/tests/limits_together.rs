@@ -230,8 +230,7 @@ fn near_the_end(tasks: usize, left: u64, burst: u64) -> (u64, u64) {
         }
         for task in 0..tasks {
             while wakes[task] <= now && running[task] < 64 / tasks {
-                limits[task].prepare(at(now), 1, Line::Records);
-                let ready = limits[task].ready_at(at(now), 1, Line::Records).as_nanos();
+                let ready = limits[task].ask(at(now), 1, Line::Records).as_nanos();
                 wakes[task] = ready;
                 if ready <= now {
                     limits[task].on_start(at(now), 1, Line::Records);

@@ -250,23 +250,25 @@ impl ChannelPolicies {
 
     // --- verdicts ---
 
-    /// Asks what holds for a call of a channel now, which is wanted or not.
+    /// Says what holds for a call of a channel now. With `asks` one would start: it asks for what it
+    /// costs.
     pub(super) fn verdict(
         &mut self,
         id: ChannelId,
         costs: &Costs,
-        is_wanted: bool,
+        asks: bool,
         counts_asked: bool,
         now: ProcessingTime,
     ) -> Verdict {
         self.now = now;
         let Some(policed) = self.channels.get_mut(id.0 as usize) else { return Verdict::NOTHING };
         let limits = &mut policed.limits;
-        if is_wanted {
-            limits.prepare(now, costs, Line::Records);
-        }
+        let ready_at = if asks {
+            limits.ask(now, costs, Line::Records)
+        } else {
+            limits.ready_at(now, costs, Line::Records)
+        };
         let window = limits.window(now);
-        let ready_at = limits.ready_at(now, costs, Line::Records);
         let is_watching = self.shared.is_some() || limits.is_watching(now);
         policed.starts = if is_watching { limits.calls(now, costs) } else { u32::MAX };
         if self.config.requests.is_some() {
@@ -320,17 +322,15 @@ impl ChannelPolicies {
         self.get(id).is_some_and(|it| it.request.has_places(now))
     }
 
-    /// Returns when the limits that channels share let a call start, if not now; they are asked
-    /// again then if something waits.
-    pub(super) fn opens_at(
+    /// Asks the limits that channels share for a call, which pays them; returns when it may start, if not
+    /// now. They are asked again then if something waits.
+    pub(super) fn ask_shared(
         &mut self,
         costs: &Costs,
         now: ProcessingTime,
     ) -> Option<ProcessingTime> {
-        // Others may wait for what this call does not need.
-        let shared = self.shared.as_mut().filter(|it| !it.is_free(costs))?;
-        shared.prepare(now, costs, Line::Records);
-        let ready_at = shared.ready_at(now, costs, Line::Records);
+        let shared = self.shared.as_mut()?;
+        let ready_at = shared.ask(now, costs, Line::Records);
         let was_shut = shared.held_until.is_some();
         shared.held_until = (ready_at > now).then_some(ready_at);
         let held_until = shared.held_until;
@@ -341,20 +341,17 @@ impl ChannelPolicies {
         held_until
     }
 
-    /// Returns when the limits of a channel and those that channels share let a second call start, if
-    /// not now. It waits beside the records of the channel, which it does not hold.
-    pub(super) fn second_opens_at(
+    /// Asks the limits of a channel and those that channels share for a second call; returns when it may
+    /// start, if not now. It waits beside the records of the channel, which it does not hold.
+    pub(super) fn ask_for_second(
         &mut self,
         id: ChannelId,
         costs: &Costs,
         now: ProcessingTime,
     ) -> Option<ProcessingTime> {
         let own = self.channels.get_mut(id.0 as usize).map(|it| &mut it.limits);
-        let mut limits = own.into_iter().chain(&mut self.shared);
-        limits.find_map(|it| {
-            it.prepare(now, costs, Line::Hedges);
-            Some(it.ready_at(now, costs, Line::Hedges)).filter(|at| *at > now)
-        })
+        let limits = own.into_iter().chain(&mut self.shared);
+        limits.map(|it| it.ask(now, costs, Line::Hedges)).find(|at| *at > now)
     }
 
     /// Ends the wait for the limits that channels share once its time has come. The next start asks

@@ -81,6 +81,8 @@ pub struct CallLimits {
     pause: Option<Pause>,
     /// By their numbers in the settings.
     rate_limits: Vec<(usize, RateLimit)>,
+    /// Whether others take from one of them, too.
+    is_shared: bool,
     adaptive_rate: Option<AdaptiveRate>,
     /// Until when calls that are wanted are held, if they are: who has it looks again then.
     pub(crate) held_until: Option<ProcessingTime>,
@@ -106,10 +108,12 @@ impl CallLimits {
             let source = sources.and_then(|it| it.open(index, channel));
             (index, RateLimit::new(&config, source))
         });
+        let rate_limits: Vec<_> = rate_limits.collect();
         Self {
             adaptive_limit: None,
             pause: None,
-            rate_limits: rate_limits.collect(),
+            is_shared: rate_limits.iter().any(|it| it.1.is_shared()),
+            rate_limits,
             adaptive_rate: None,
             held_until: None,
         }
@@ -186,16 +190,19 @@ impl CallLimits {
         }
     }
 
-    /// Says what the next call of a line costs, and asks for that where others may take it meanwhile,
+    /// Asks for a call of a line that costs as much and would start now; returns when it may, as
+    /// [`ready_at`](Self::ready_at) does. Where others take from a limit, too, the call gets a place in line
     /// once nothing else is in its way.
-    pub(crate) fn prepare(&mut self, now: ProcessingTime, costs: &Costs, line: Line) {
-        let is_shared = self.rate_limits.iter().any(|it| it.1.is_shared());
-        if !is_shared || self.ready_by(RateLimit::ready_beside_others, now, costs) > now {
-            return;
+    pub(crate) fn ask(&mut self, now: ProcessingTime, costs: &Costs, line: Line) -> ProcessingTime {
+        if !self.is_shared {
+            return self.ready_at(now, costs, line);
         }
-        for (index, limit) in &mut self.rate_limits {
-            limit.prepare(now, costs.of(*index), line);
+        let beside = self.ready_by(RateLimit::ready_beside_others, now, costs);
+        if beside > now {
+            return beside;
         }
+        let paid = self.rate_limits.iter_mut().filter(|it| costs.of(it.0) > 0);
+        paid.map(|(index, it)| it.ask(now, costs.of(*index), line)).max().unwrap_or(beside)
     }
 
     // --- what holds ---
@@ -209,7 +216,7 @@ impl CallLimits {
     }
 
     /// Returns when a call of a line that costs as much may start if nothing happens until then; `now`
-    /// or a point before it: at once.
+    /// or a point before it: at once. Asks for nothing.
     pub fn ready_at(&self, now: ProcessingTime, costs: &Costs, line: Line) -> ProcessingTime {
         self.ready_by(|limit, now, cost| limit.ready_at(now, cost, line), now, costs)
     }

@@ -152,20 +152,24 @@ impl RateLimit {
     }
 
     /// Returns whether others take from it, too.
-    pub const fn is_shared(&self) -> bool {
+    pub(super) const fn is_shared(&self) -> bool {
         matches!(self.permits, Permits::Shared(_))
     }
 
-    /// Asks for what the next call of a line costs, where others may take it meanwhile. To be called when
-    /// nothing else is in its way, since a turn does not wait for long.
-    pub fn prepare(&mut self, now: ProcessingTime, cost: u64, line: Line) {
+    /// Asks for what the next call of a line costs; returns when it may start, as
+    /// [`ready_at`](Self::ready_at) does.
+    ///
+    /// Where others take from it, too, the call gets a place in line there. So ask when
+    /// nothing else is in the way of the call, since a turn does not wait for long.
+    pub fn ask(&mut self, now: ProcessingTime, cost: u64, line: Line) -> ProcessingTime {
         if let Permits::Shared(booking) = &mut self.permits {
             booking.book(line, cost, now);
         }
+        self.ready_at(now, cost, line)
     }
 
     /// Returns when a call of a line that costs `cost` may start if nothing happens until then; `now` or
-    /// a point before it: at once.
+    /// a point before it: at once. Asks for nothing.
     pub fn ready_at(&self, now: ProcessingTime, cost: u64, line: Line) -> ProcessingTime {
         let ready = self.ready_beside_others(now, cost);
         match &self.permits {
@@ -175,7 +179,7 @@ impl RateLimit {
     }
 
     /// Returns when it may start as far as that does not depend on the turns of others.
-    pub fn ready_beside_others(&self, now: ProcessingTime, cost: u64) -> ProcessingTime {
+    pub(super) fn ready_beside_others(&self, now: ProcessingTime, cost: u64) -> ProcessingTime {
         let ready = match self.permits {
             Permits::Own { tat } => self.limit.ready_at(tat, cost),
             Permits::Shared(_) => ProcessingTime::ZERO,
@@ -298,10 +302,10 @@ mod tests {
         let mut tasks = limited_together::<13>(3, 2);
         // All their turns are over long ago.
         for it in &mut tasks {
-            it.prepare(at(7), 1, RECORDS);
+            it.ask(at(7), 1, RECORDS);
         }
         let calls = tasks.iter_mut().map(|it| {
-            it.prepare(at(97), 1, RECORDS);
+            it.ask(at(97), 1, RECORDS);
             it.calls(at(97), 1)
         });
         assert_eq!(calls.sum::<u64>(), 2);
@@ -311,10 +315,10 @@ mod tests {
     fn a_turn_is_kept_for_a_call_that_comes_a_little_late() {
         let mut tasks = limited_together::<2>(3, 1);
         for it in &mut tasks {
-            it.prepare(at(7), 1, RECORDS);
+            it.ask(at(7), 1, RECORDS);
         }
         let late = at(7) + Duration::from_millis(97);
-        tasks[0].prepare(late, 1, RECORDS);
+        tasks[0].ask(late, 1, RECORDS);
         assert_eq!((tasks[0].calls(late, 1), tasks[1].calls(late, 1)), (1, 0));
     }
 
@@ -326,27 +330,27 @@ mod tests {
         }
         tasks[0].on_start(at(1), 3, RECORDS);
         tasks[0].tell(&window(10, 7), at(1), at(1));
-        tasks[1].prepare(at(1), 7, RECORDS);
+        tasks[1].ask(at(1), 7, RECORDS);
         assert_eq!(tasks[1].calls(at(1), 7), 1);
         tasks[1].on_start(at(1), 7, RECORDS);
-        tasks[1].prepare(at(1), 1, RECORDS);
+        tasks[1].ask(at(1), 1, RECORDS);
         assert_eq!(tasks[1].calls(at(1), 1), 0);
     }
 
     #[test]
     fn a_line_keeps_its_place_whatever_the_call_in_front_of_it_costs() {
         let [mut task, mut other] = limited_together::<2>(100, 10);
-        other.prepare(at(7), 10, RECORDS);
-        task.prepare(at(7), 5, RECORDS);
+        other.ask(at(7), 10, RECORDS);
+        task.ask(at(7), 5, RECORDS);
         other.on_start(at(7), 10, RECORDS);
         let place = task.ready_at(at(7), 5, RECORDS);
         // Behind it others get in line, and a second call gets a place of its own there.
-        other.prepare(at(7), 10, RECORDS);
-        task.prepare(at(7), 10, Line::Hedges);
+        other.ask(at(7), 10, RECORDS);
+        task.ask(at(7), 10, Line::Hedges);
         let of_hedge = task.ready_at(at(7), 10, Line::Hedges);
         for cost in [10, 5, 3, 5, 10, 1] {
-            task.prepare(at(7), cost, RECORDS);
-            task.prepare(at(7), 10, Line::Hedges);
+            task.ask(at(7), cost, RECORDS);
+            task.ask(at(7), 10, Line::Hedges);
         }
         assert_eq!(task.ready_at(at(7), 10, Line::Hedges), of_hedge);
         // What it needs beside its place comes later, once.
@@ -354,7 +358,7 @@ mod tests {
         assert!(whole > of_hedge && of_hedge > place, "{place:?} {of_hedge:?} {whole:?}");
         assert_eq!(task.calls(whole, 10), 1);
         // Ten of the first one, five and ten of those that wait, and ten and five of this task.
-        other.prepare(at(7), 20, RECORDS);
+        other.ask(at(7), 20, RECORDS);
         let behind_all = other.ready_at(at(7), 20, RECORDS);
         assert_eq!(behind_all, at(7) + Duration::from_millis(10 * (10 + 5 + 10 + 10 + 5)));
     }
@@ -365,7 +369,7 @@ mod tests {
         let source: Arc<dyn PermitSource> = Arc::new(Together(config.limit, Mutex::default()));
         let mut tasks = [(); 3].map(|()| Some(RateLimit::new(&config, Some(Arc::clone(&source)))));
         for it in tasks.iter_mut().flatten() {
-            it.prepare(at(7), 1, RECORDS);
+            it.ask(at(7), 1, RECORDS);
         }
         let next_turn = || source.reserve(0, at(7)).unwrap();
         let before = next_turn();

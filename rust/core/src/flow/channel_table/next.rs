@@ -150,7 +150,7 @@ impl ChannelTable {
         }
         let costs = self.costs(id, Some(entry), now);
         let policies = self.policies.as_mut();
-        if let Some(at) = policies.and_then(|it| it.second_opens_at(id, &costs, now)) {
+        if let Some(at) = policies.and_then(|it| it.ask_for_second(id, &costs, now)) {
             return Next::WaitUntil(at);
         }
         if !self.take_credit(id) {
@@ -223,7 +223,7 @@ impl ChannelTable {
         if !is_first(self) {
             return Next::None;
         }
-        let opens_at = self.policies.as_mut().and_then(|it| it.opens_at(costs, now));
+        let opens_at = self.policies.as_mut().and_then(|it| it.ask_shared(costs, now));
         opens_at.map_or(Next::Start(()), Next::WaitUntil)
     }
 
@@ -266,13 +266,14 @@ impl ChannelTable {
         }
     }
 
-    /// Does as [`consult`](Self::consult) for a call that costs as much, which `is_wanted` now or by
-    /// what waits; returns when it may start as far as its channel's time goes, if not now.
+    /// Does as [`consult`](Self::consult) for a call that costs as much. With `asks` it would start now:
+    /// nobody else takes permits, such as those that wait for a credit. Returns when it may start as far as
+    /// its channel's time goes, if not now.
     fn consult_for(
         &mut self,
         id: ChannelId,
         costs: &Costs,
-        is_wanted: bool,
+        asks: bool,
         now: ProcessingTime,
     ) -> Option<ProcessingTime> {
         let policies = self.policies.as_mut()?;
@@ -280,8 +281,7 @@ impl ChannelTable {
         // The clock matters only to what waits, and to what others wait for outside.
         let is_awaited = channel.waiting > 0 || self.config.is_single;
         let counts_asked = self.wait_bound.is_some_and(|it| it.counts_asked);
-        let is_wanted = is_wanted || channel.waiting > 0;
-        let verdict = policies.verdict(id, costs, is_wanted, counts_asked, now);
+        let verdict = policies.verdict(id, costs, asks, counts_asked, now);
         channel.account.watch(verdict.is_watching);
         let held_until = verdict.held_until.filter(|_| is_awaited);
         policies.hold(id, held_until);

@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::policy::{Gcra, PolicyConfig, Rate, RateLimitConfig};
+use crate::policy::{Gcra, LimitLeft, PermitSource, PolicyConfig, Rate, RateLimitConfig};
 use operator::{Op, State, TestOperator, ops};
 
 mod operator;
@@ -369,4 +370,65 @@ fn a_channel_that_waits_for_what_all_share_keeps_its_place() {
         table.end_call(id, 1);
     }
     assert_eq!(table.next_start(at(99)), Next::None, "three in, three out");
+}
+
+/// A limit that others take from, too: counts what is taken of it.
+#[derive(Debug, Default)]
+struct Taken(AtomicU64);
+
+impl PermitSource for Taken {
+    fn reserve(&self, cost: u64, now: ProcessingTime) -> Result<ProcessingTime, ProcessingTime> {
+        self.0.fetch_add(cost, Ordering::Relaxed);
+        Ok(now)
+    }
+
+    fn settle(&self, taken: u64, actual: u64) {
+        self.0.fetch_add(actual.wrapping_sub(taken), Ordering::Relaxed);
+    }
+
+    fn lower_to(
+        &self,
+        _left: &LimitLeft,
+        in_flight: u64,
+        _started: ProcessingTime,
+        _now: ProcessingTime,
+    ) -> u64 {
+        in_flight
+    }
+
+    fn drain(&self, _owed: u64, _now: ProcessingTime) {}
+}
+
+#[derive(Debug, Default)]
+struct OfAllChannels(Arc<Taken>);
+
+impl PermitSources for OfAllChannels {
+    fn open(&self, _limit: usize, _channel: Option<u64>) -> Option<Arc<dyn PermitSource>> {
+        let taken: Arc<dyn PermitSource> = Arc::<Taken>::clone(&self.0);
+        Some(taken)
+    }
+}
+
+#[test]
+fn a_channel_without_a_credit_takes_nothing_of_a_limit_that_others_share() {
+    let rate = Rate::new(NonZeroU64::new(3).unwrap(), Duration::from_nanos(21)).unwrap();
+    let limit = RateLimitConfig::new(Gcra::new(rate, NonZeroU64::MIN));
+    let policy = PolicyConfig::limited(RateLimitConfig { is_per_channel: true, ..limit });
+    let config = ChannelConfig { policy, ..ChannelConfig::floating(1, 13) };
+    let sources = Arc::new(OfAllChannels::default());
+    let mut table = ChannelTable::with_sources(config, 1, Some(Arc::clone(&sources) as _));
+    let (at, taken) = (ProcessingTime::from_nanos, || sources.0.0.load(Ordering::Relaxed));
+    let busy = put(&mut table, 1, 0, at(5));
+    assert_eq!((table.next_start(at(5)), taken()), (Next::Start(EntryId::from_u64(0)), 1));
+
+    // Its turn would be over before it has a credit, and nobody else could use it.
+    for record in 1..=13 {
+        let now = at(record * 333_000_000);
+        put(&mut table, 2, record, now);
+        assert_eq!((table.next_start(now), taken()), (Next::None, 1));
+    }
+    let late = at(7_000_000_000);
+    table.end_call(busy, 1);
+
+    assert_eq!((table.next_start(late), taken()), (Next::Start(EntryId::from_u64(1)), 2));
 }

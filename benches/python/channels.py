@@ -35,7 +35,7 @@ OPTIONS = {
     "max_concurrency": CALLS,
     "output_batches": sa.OutputBatches(buffer_timeout="2ms"),
 }
-CHANNELS = sa.Channels(max_backlog=50_000)
+CHANNEL = sa.Channel("destination", max_backlog=50_000)
 
 
 class Destination(sa.AsyncFunction):
@@ -79,11 +79,11 @@ class Seen:
         return sorted(self.delays)[int(0.99 * len(self.delays))] * 1_000
 
 
-def run(seconds: float, *, stalled: int | None, channels: sa.Channels | None) -> Seen:
+def run(seconds: float, *, stalled: int | None, channel: sa.Channel | None) -> Seen:
     """Feeds rows for `seconds`, and looks at what came out by then."""
     seen = Seen()
     started = perf_counter()
-    options = {} if channels is None else {"channel": "destination", "channels": channels}
+    options = {} if channel is None else {"channel": channel}
     batches = paced(started, seconds)
     out = sparkawait.arrow.unordered_wait(batches, Destination(stalled), **OPTIONS, **options)
     # A watchdog that ends the run where nothing comes out any more is not needed: rows of the
@@ -118,10 +118,8 @@ def fairness(rows: int) -> float:
     order = [row % DESTINATIONS for row in range(rows)]
     random.Random(7).shuffle(order)
     batch = pa.record_batch({"destination": order})
-    channels = sa.Channels(max_backlog=2 * rows, max_per_channel=CALLS)
-    out = sparkawait.arrow.unordered_wait(
-        [batch], Destination(None), **OPTIONS, channel="destination", channels=channels
-    )
+    channel = sa.Channel("destination", max_backlog=2 * rows, max_per_channel=CALLS)
+    out = sparkawait.arrow.unordered_wait([batch], Destination(None), **OPTIONS, channel=channel)
     served: Counter[int] = Counter()
     for output in out:
         served.update(output["destination"].to_pylist())
@@ -136,9 +134,9 @@ def figures(settings: Settings) -> list[Figure]:
     seconds, rounds = (2.0, 1) if settings.quick else (20.0, 3)
     before, with_channels, without = alternate(
         rounds,
-        lambda: run(seconds, stalled=None, channels=None),
-        lambda: run(seconds, stalled=STALLED, channels=CHANNELS),
-        lambda: run(seconds, stalled=STALLED, channels=None),
+        lambda: run(seconds, stalled=None, channel=None),
+        lambda: run(seconds, stalled=STALLED, channel=CHANNEL),
+        lambda: run(seconds, stalled=STALLED, channel=None),
     )
     was, was_p99 = [seen.rate for seen in before], [seen.p99 for seen in before]
     return [

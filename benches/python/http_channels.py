@@ -35,8 +35,8 @@ KEYS = 100
 ROWS_PER_BATCH = 1_000
 LATENCY = "5ms"
 CAPACITY = 1_000
-CHANNELS = sa.Channels()
-OPTIONS = {"capacity": CAPACITY, "channels": CHANNELS, "timeout": "5s", "on_error": "null"}
+CHANNEL = sa.Channel()
+OPTIONS = {"capacity": CAPACITY, "channel": CHANNEL, "timeout": "5s", "on_error": "null"}
 FIRST, LAST, END = 2, 8, 12
 """The seconds between which answers are counted, and that until which requests are."""
 
@@ -156,7 +156,7 @@ def figures(settings: Settings) -> list[Figure]:
 def requests_to_the_tenth(function: sa.http.HttpFunction, samples: list[Seen]) -> Figure:
     """Returns how many requests came to the host that never answers, beside what may come."""
     calls = function.concurrency or CAPACITY
-    at_a_time = CHANNELS.resolve(calls, CAPACITY).max_per_channel
+    at_a_time = CHANNEL.resolve(calls, CAPACITY).max_per_channel
     return Figure(
         f"HTTP, {calls:,} connections, calls of the host that never answers in {END} s",
         "requests",

@@ -5,7 +5,7 @@
 Spark. Every row has a later event time than the one before it.
 Goals, of the rate without: 0.97 with one channel, 0.85 with 1 000, 0.7 with a watermark after every
 row. With ten times the channels that were expected, exclusive credits stay unused in some channels
-while others wait: that is what `sa.Channels(count=..)` is for, and has no goal.
+while others wait: that is what `sa.Channel(count=..)` is for, and has no goal.
 """
 
 from __future__ import annotations
@@ -42,8 +42,7 @@ def figures(settings: Settings) -> list[Figure]:
         return lambda: rate(rows, drain)
 
     def expecting(channels: int) -> dict[str, Any]:
-        spread = sa.Channels(count=channels, max_per_channel=CAPACITY)
-        return {"channel": "channel", "channels": spread}
+        return {"channel": sa.Channel("channel", count=channels, max_per_channel=CAPACITY)}
 
     plain, one, many, crowd, marked = alternate(
         settings.rounds,

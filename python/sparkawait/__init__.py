@@ -38,7 +38,7 @@ from sparkawait._policies import Adaptive, CircuitBreaker, Hedge
 from sparkawait.batch import Batch
 from sparkawait.cache import Cache
 from sparkawait.capture import Capture, FailAfter
-from sparkawait.channels import Channels
+from sparkawait.channels import Channel
 from sparkawait.connectors import connector, http, postgres, redis
 from sparkawait.exceptions import (
     AsyncFunctionError,
@@ -86,7 +86,7 @@ __all__ = [
     "Cache",
     "Capture",
     "CarryOver",
-    "Channels",
+    "Channel",
     "CircuitBreaker",
     "ConfigurationError",
     "ElementTimeoutError",

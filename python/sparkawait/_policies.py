@@ -39,7 +39,7 @@ class Adaptive:
     not waited for longer than that. Other failures change nothing.
 
     Without ``channel=`` the task has one such number. With it each channel has its own, which also
-    stays within ``max_per_channel`` of its `Channels`. Of a batched function the rows in its calls
+    stays within ``max_per_channel`` of its `Channel`. Of a batched function the rows in its calls
     count, `min` and `max` times those that a call takes.
 
     Args:

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Destinations that do not hold one another: how calls and waiting rows are spread over channels.
 
-`Channels` is checked on the driver, where the wait function is called, and travels as plain
+A `Channel` is checked on the driver, where the wait function is called, and travels as plain
 numbers.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, cast
 
 from sparkawait._plan.checks import MAX_COUNT, ObjectOf, integer, refuse
 from sparkawait._plan.option import Option
+from sparkawait._quantities import ColumnLike, ColumnsLike
+from sparkawait._quantities import columns as columns_of
 from sparkawait.exceptions import ErrorKind
 
 COUNT = 10
@@ -22,7 +25,7 @@ _KIND = ErrorKind.CHANNELS_INVALID
 
 
 class Credits(NamedTuple):
-    """What `Channels` come to for one call, in the order of `_core.Task`."""
+    """What a `Channel` comes to for one call, in the order of `_core.Task`."""
 
     exclusive: int
     floating: int
@@ -32,8 +35,8 @@ class Credits(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Channels:
-    """How calls are spread over the channels that ``channel=`` names, for the option ``channels=``.
+class Channel:
+    """The destination of a row, and how calls are spread over destinations, for ``channel=``.
 
     A channel is a destination: a host, a shard, a tenant. A call of a channel takes a *credit*.
     Some credits are the channel's own while it has rows (*exclusive*), the others *float*: they are
@@ -42,22 +45,25 @@ class Channels:
     kind. Rows that wait for a credit count towards `max_backlog` instead of ``capacity``, as long
     as not all calls are in flight; the input stops when either is used up.
 
-    Without ``channel=``, the destination is the host for `sparkawait.http`, if there are columns in
-    it, and the node for `sparkawait.redis` with ``cluster=True``.
+    ``channel="tenant"`` is ``Channel("tenant")``.
 
     Defaults follow ``max_concurrency``, or what a native function can have on its way if that is
     less (``connections=``), and `count`: of 100 calls and 10 channels, 2 credits are each channel's
     own, 80 float, and a channel has at most 10 calls in flight.
 
     Args:
+        columns: What tells one destination from another: a column, an expression of Spark, or
+            several. Without it, the destination is the host for `sparkawait.http`, if there are
+            columns in it, and the node for `sparkawait.redis` with ``cluster=True``; other
+            functions need it.
+        count: How many channels are expected to have rows at the same time; 10 by default. More
+            than that work, too, and are isolated by their floating credits only.
         max_per_channel: Most calls in flight of one channel. By default its even share: raise it if
             one channel alone shall be able to use more.
         max_backlog: Rows that may wait for a credit, all channels together, beyond ``capacity``.
             By default ten times the capacity, and at least 10 000.
         max_backlog_per_channel: Rows of them that may be of one channel; its further rows take
             slots of ``capacity``. By default `max_backlog`.
-        count: How many channels are expected to have rows at the same time; 10 by default. More
-            than that work, too, and are isolated by their floating credits only.
 
     Raises:
         ConfigurationError: If a value is wrong. What depends on ``max_concurrency`` is checked when
@@ -70,22 +76,34 @@ class Channels:
         ... async def greet(row):
         ...     return {"greeting": f"hello {row['tenant']}"}
         >>> rows = [pa.record_batch({"tenant": ["a", "b", None]})]
-        >>> channels = sa.Channels(count=3)
-        >>> out = sa.arrow.ordered_wait(rows, greet, channel="tenant", channels=channels)
+        >>> out = sa.arrow.ordered_wait(rows, greet, channel=sa.Channel("tenant", count=3))
         >>> out.to_table()["greeting"].to_pylist()
         ['hello a', 'hello b', 'hello None']
     """
 
+    columns: ColumnsLike | None = None
+    count: int | None = None
     max_per_channel: int | None = None
     max_backlog: int | None = None
     max_backlog_per_channel: int | None = None
-    count: int | None = None
 
     def __post_init__(self) -> None:
         """Checks what can be checked without the other options."""
-        for name in ("max_per_channel", "max_backlog", "max_backlog_per_channel", "count"):
+        if self.columns is not None:
+            found = columns_of(self.columns, "columns", _KIND, " of Channel")
+            object.__setattr__(self, "columns", found)
+        for name in ("count", "max_per_channel", "max_backlog", "max_backlog_per_channel"):
             if getattr(self, name) is not None:
-                integer(getattr(self, name), name, 1, of=" of Channels", kind=_KIND)
+                integer(getattr(self, name), name, 1, of=" of Channel", kind=_KIND)
+
+    @property
+    def by(self) -> tuple[ColumnLike, ...]:
+        """The columns; none if the function has to know its destinations."""
+        return cast("tuple[ColumnLike, ...]", self.columns or ())
+
+    def with_columns(self, columns: Sequence[ColumnLike]) -> Channel:
+        """Returns the same with the columns called otherwise."""
+        return replace(self, columns=tuple(columns))
 
     def resolve(self, max_concurrency: int, capacity: int) -> Credits:
         """Returns the numbers for a call with these options.
@@ -122,15 +140,17 @@ class Channels:
         return Credits(exclusive, floating, max_per_channel, max_backlog, per_channel)
 
 
-CHANNELS = Option(
-    "how many channels have rows at a time, or `sa.Channels(..)`. Without `channel=`, for"
-    " native functions that know their destinations",
+CHANNEL = Option(
+    "the destination of a row, such as its host or tenant: a column, an expression, or"
+    " several. A slow destination does not hold up the others. Each gets a tenth of the"
+    ' calls, unless `sa.Channel("tenant", count=3)` gives the number of destinations'
+    " (`max_per_channel=`, `max_backlog=`, `max_backlog_per_channel=`). Native functions that know"
+    " their destinations need no column",
     ObjectOf(
-        Channels,
-        "a sparkawait.Channels, or an int for its `count`",
+        Channel,
+        "a column, an expression, a list of them, or a sparkawait.Channel",
         _KIND,
-        {int: lambda count: Channels(count=count)},
+        {object: Channel},
     ),
-    type="Channels | int | None",
-    is_rare=True,
+    type="Channel | ColumnsLike | None",
 )

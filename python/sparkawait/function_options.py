@@ -22,6 +22,7 @@ from sparkawait._plan.option import Option, optional, options_of
 from sparkawait._quantities import is_expression, optional_duration
 from sparkawait.batch import the_batch
 from sparkawait.cache import Cache
+from sparkawait.channels import Channel
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.wait_options import OPTIONS, WaitOptions
 
@@ -200,8 +201,11 @@ def _has_expression(value: Any) -> bool:
         return any(map(_has_expression, cast("list[Any]", value)))
     if is_expression(value):
         return True
-    columns = value.columns or () if isinstance(value, Cache) else ()
-    return any(map(is_expression, [*columns, getattr(value, "cost", None)]))
+    if isinstance(value, Cache):
+        return any(map(is_expression, value.columns))
+    if isinstance(value, Channel):
+        return any(map(is_expression, value.by))
+    return is_expression(getattr(value, "cost", None))
 
 
 def _is_fallback(name: str, value: object) -> bool:

@@ -30,11 +30,9 @@ from sparkawait._plan.option import (
     seconds,
 )
 from sparkawait._policies import CIRCUIT_BREAKER, HEDGE, MAX_CONCURRENCY
-from sparkawait._quantities import columns
 from sparkawait.cache import CACHE
 from sparkawait.capture import ON_ERROR
-from sparkawait.channels import CHANNELS
-from sparkawait.exceptions import ErrorKind
+from sparkawait.channels import CHANNEL
 from sparkawait.rate_limit import RATE_LIMIT
 from sparkawait.retry import RETRY
 
@@ -138,14 +136,7 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
         of_task=True,
     )
     cache = CACHE
-    channel = Option(
-        "the destination of a row, such as its host or tenant: a column, an expression, or"
-        " several. A slow destination does not hold up the others. Each gets a tenth of the"
-        " calls, unless `channels=3` gives the number of destinations",
-        optional(lambda value, name: columns(value, name, ErrorKind.CHANNELS_INVALID)),
-        type="ColumnsLike | None",
-    )
-    channels = CHANNELS
+    channel = CHANNEL
     rate_limit = RATE_LIMIT
     circuit_breaker = CIRCUIT_BREAKER
     watermark = WATERMARK

@@ -61,7 +61,7 @@ def test_a_host_that_stands_still_holds_its_own_calls(others, mode):
         ports = [still] * 200 + [port for port in others.ports for _ in range(EACH)]
         wait = getattr(sparkawait.arrow, f"{mode}_wait")
         # Otherwise a tenth of few calls, until the first of all rows leaves: 10 s.
-        options = {"capacity": 1000, "channels": sa.Channels(), "warm_up": False}
+        options = {"capacity": 1000, "channel": sa.Channel(), "warm_up": False}
         out = wait([rows_of(ports)], get(), **options)
         found = [row for batch in out for row in batch.to_pylist()]
 
@@ -135,7 +135,7 @@ def test_a_dead_host_is_connected_to_no_more_than_its_calls_in_flight(others):
             batches(),
             get(),
             capacity=1000,
-            channels=sa.Channels(),
+            channel=sa.Channel(),
             timeout="1s",
             on_error="null",
         )

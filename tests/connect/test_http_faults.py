@@ -120,10 +120,8 @@ def test_rows_of_other_channels_go_on_while_one_asks_for_a_pause():
     with ScriptedServer(answer) as server:
         rows = pa.record_batch({"id": [1, 2, 3, 4], "tenant": ["a", "b", "a", "b"]})
         options = {"retry": retry.fixed_delay(1, "1ms"), "max_concurrency": 2}
-        channels = sa.Channels(count=2, max_per_channel=1)
-        out = sa.arrow.ordered_wait(
-            [rows], numbers(server.url), channel="tenant", channels=channels, **options
-        )
+        channel = sa.Channel("tenant", count=2, max_per_channel=1)
+        out = sa.arrow.ordered_wait([rows], numbers(server.url), channel=channel, **options)
         assert pa.Table.from_batches(out)["n"].to_pylist() == [1, 2, 3, 4]
     asked = [int(target.rpartition("/")[2]) for target in server.targets]
     assert sorted(asked[:3]) == [1, 2, 4]

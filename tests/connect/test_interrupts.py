@@ -57,7 +57,7 @@ def find_nodes(port: int) -> None:
         url, "{k}", schema="v string", cluster=True, connect_timeout=FOREVER, idle_timeout=FOREVER
     )
     batch = pa.RecordBatch.from_pydict({"k": ["a"]})
-    list(sa.arrow.unordered_wait([batch], function, channels=sa.Channels()))
+    list(sa.arrow.unordered_wait([batch], function, channel=sa.Channel()))
 
 
 def look_up(port: int) -> None:

@@ -67,7 +67,7 @@ def lookup(dsn: str, **options: Any) -> postgres.Lookup:
 
 
 def others_then_all(
-    server: PostgresServer, function: postgres.Lookup, tenants: list[str], **options: Any
+    server: PostgresServer, function: postgres.Lookup, tenants: list[str], **spread: int
 ) -> list[int]:
     """Returns the rows in the order in which they came; lets the stuck go when the others have."""
     rounds, found = 30, Counter[str]()
@@ -75,7 +75,10 @@ def others_then_all(
     numbers: list[int] = []
     with lock_held(server) as holder:
         out = sa.arrow.unordered_wait(
-            batches(tenants, rounds), function, channel="tenant", timeout=PATIENCE, **options
+            batches(tenants, rounds),
+            function,
+            channel=sa.Channel("tenant", **spread),
+            timeout=PATIENCE,
         )
         for batch in out:
             found.update(batch["tenant"].to_pylist())
@@ -112,9 +115,9 @@ def test_a_tenant_that_may_have_all_calls_leaves_a_connection_to_others(
     server: PostgresServer,
 ) -> None:
     function = lookup(server.dsn, connections=2)
-    channels = sa.Channels(count=1, max_per_channel=99)
+    spread = {"count": 1, "max_per_channel": 99}
 
-    numbers = others_then_all(server, function, ["stuck", "other"], channels=channels)
+    numbers = others_then_all(server, function, ["stuck", "other"], **spread)
 
     assert sorted(numbers) == list(range(60))
 

@@ -19,7 +19,7 @@ from tests.support.redis_server import RedisServer
 
 ROWS = 600
 VALUES = {f"k:{i}": i * 3 for i in range(ROWS)}
-NODES = sa.Channels(count=3)
+NODES = sa.Channel(count=3)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def batch(**columns: Any) -> pa.RecordBatch:
 def run(function, *batches, **options) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Returns the rows in their order, and the calls of each channel."""
     totals: dict[str, Any] = {}
-    plan = resolve_unpickled("unordered", function, input_schema=None, channels=NODES, **options)
+    plan = resolve_unpickled("unordered", function, input_schema=None, channel=NODES, **options)
     out = arrow.run(plan, iter(batches or [batch()]), on_metrics=totals.update)
     rows = [row for part in out for row in part.to_pylist()]
     calls = {name: counts["calls"] for name, counts in totals["channels"].items()}
@@ -85,7 +85,7 @@ def test_a_node_that_stands_still_holds_its_own_rows_and_no_others(cluster):
             [batch()],
             function,
             capacity=capacity,
-            channels=NODES,
+            channel=NODES,
             timeout=None,
             output_batches=sa.OutputBatches(buffer_timeout=0, max_rows=1),
         )

@@ -90,13 +90,13 @@ def test_a_row_of_several_nodes_fails_once_when_one_of_them_is_lost(passing):
     assert {row[column] for row in failed for column in columns} == {None}
 
 
-@pytest.mark.parametrize("channels", [None, sa.Channels(count=3)])
-def test_a_user_that_may_not_ask_for_the_nodes_is_redirected(cluster, channels):
+@pytest.mark.parametrize("channel", [None, sa.Channel(count=3)])
+def test_a_user_that_may_not_ask_for_the_nodes_is_redirected(cluster, channel):
     for server in cluster.primaries:
         server.cli("acl", "setuser", "reader", "on", ">secret", "~*", "+get")
     url = cluster.url.replace("//", "//reader:secret@")
     function = redis.get(url, "k:{id}", schema="v bigint", cluster=True)
-    assert found(function, channels=channels) == EXPECTED
+    assert found(function, channel=channel) == EXPECTED
 
 
 def test_without_the_option_the_error_names_the_cluster(cluster):
@@ -136,8 +136,8 @@ def give(source: RedisServer, target: RedisServer, slots: Sequence[int]) -> None
         run(node, (f"cluster setslot {it} node {target_id}" for it in slots))
 
 
-@pytest.mark.parametrize("channels", [None, sa.Channels(count=3)])
-def test_nothing_is_lost_while_slots_move(passing, channels):
+@pytest.mark.parametrize("channel", [None, sa.Channel(count=3)])
+def test_nothing_is_lost_while_slots_move(passing, channel):
     function = redis.get(passing.url, "k:{id}", schema="v bigint", cluster=True)
     source, target = passing.primaries[:2]
 
@@ -148,7 +148,7 @@ def test_nothing_is_lost_while_slots_move(passing, channels):
             migrate(source, target, slots, given=slots[::2])
             yield batch
 
-    out = sa.arrow.unordered_wait(moving(), function, max_concurrency=700, channels=channels)
+    out = sa.arrow.unordered_wait(moving(), function, max_concurrency=700, channel=channel)
     found = sorted((row["id"], row["v"]) for batch in out for row in batch.to_pylist())
     assert found == [(i, i * 3) for i in range(ROWS)]
 
@@ -248,7 +248,7 @@ def test_each_row_leaves_once_when_a_replica_takes_over(replicated):
             yield batch
 
     out = sa.arrow.unordered_wait(
-        losing(), function, max_concurrency=700, retry=UNTIL_BACK, channels=sa.Channels(count=3)
+        losing(), function, max_concurrency=700, retry=UNTIL_BACK, channel=sa.Channel(count=3)
     )
     rows = sorted((row["id"], row["v"]) for batch in out for row in batch.to_pylist())
     assert rows == EXPECTED

@@ -133,8 +133,8 @@ def owner(key: str) -> int:
     return min(slot(key) // 5461, 2)
 
 
-@pytest.mark.parametrize("channels", [None, sa.Channels(count=3)])
-def test_a_storm_of_redirections_passes_and_the_nodes_are_asked_for_now_and_then(channels):
+@pytest.mark.parametrize("channel", [None, sa.Channel(count=3)])
+def test_a_storm_of_redirections_passes_and_the_nodes_are_asked_for_now_and_then(channel):
     left = [20_000]
 
     def reply(cluster: Cluster, node: int, key: str) -> bytes:
@@ -144,7 +144,7 @@ def test_a_storm_of_redirections_passes_and_the_nodes_are_asked_for_now_and_then
     with Cluster(reply) as cluster:
         started = time.monotonic()
         function = lookup(cluster, connections=2)
-        assert found(function, retry=UNTIL_BACK, channels=channels) == EXPECTED
+        assert found(function, retry=UNTIL_BACK, channel=channel) == EXPECTED
         asked = cluster.counts["CLUSTER"]
         seconds = time.monotonic() - started
 
@@ -261,7 +261,7 @@ def test_a_node_in_a_storm_holds_its_own_rows_and_no_others():
             batches(),
             lookup(cluster),
             capacity=60,
-            channels=sa.Channels(count=3),
+            channel=sa.Channel(count=3),
             retry=sa.retry.fixed_delay(1_000_000, "5ms", budget=None),
             timeout="10min",
             output_batches=sa.OutputBatches(buffer_timeout=0, max_rows=1),

@@ -139,14 +139,14 @@ def answered(
     [
         ("", 1, "task", {}),
         ("", 1, "host", {"channel": "id"}),
-        ("", 1, "task", {"channel": "id", "channels": sa.Channels()}),
+        ("", 1, "task", {"channel": sa.Channel("id", count=3)}),
         ("-tokens", 50, "task", {"channel": "id"}),
         ("-tokens", 50, "host", {}),
     ],
 )
 def test_what_is_left_of_a_limit_lowers_the_one_that_stands_for_it(counted, cost, scope, channels):
     # It comes back too slowly to be counted on.
-    limit = sa.RateLimit("20/s", 100_000, cost, scope, name=f"told {counted} {sorted(channels)}")
+    limit = sa.RateLimit("20/s", 100_000, cost, scope, name=f"told {counted} {channels}")
     rows, requests = run(Windows(counted, cost), limit, **channels)
     assert (rows, requests) == (ROWS, ROWS)
 

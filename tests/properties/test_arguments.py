@@ -86,7 +86,7 @@ SCALARS = st.one_of(
     st.sampled_from([pa.int64(), INPUT, pa.array([1]), int, len, plain, bare, double, http, ...]),
     st.builds(lambda: 10**5000),
     st.builds(Rude) | st.builds(Endless) | st.builds(object),
-    st.sampled_from([sa.secret("NOWHERE"), sa.Cache(key="id"), sa.Channels(), sa.Batch()]),
+    st.sampled_from([sa.secret("NOWHERE"), sa.Cache(key="id"), sa.Channel(), sa.Batch()]),
 )
 ANYTHING = st.recursive(
     SCALARS,
@@ -166,8 +166,8 @@ def with_cache(**given):
     return wait("ordered", cache=sa.Cache(**{"key": "id", **given}))
 
 
-def with_channels(**given):
-    return wait("ordered", channel="id", channels=sa.Channels(**given))
+def with_channel(**given):
+    return wait("ordered", channel=sa.Channel(**{"columns": "id", **given}))
 
 
 def with_rate(**given):
@@ -302,7 +302,7 @@ CALLS = {
     "WaitOptions": (sa.WaitOptions, [*OPTIONS, "unknown"]),
     "Metrics": (sa.Metrics, parameters(sa.Metrics)),
     "Cache": (with_cache, parameters(sa.Cache)),
-    "Channels": (with_channels, parameters(sa.Channels)),
+    "Channel": (with_channel, parameters(sa.Channel)),
     "Adaptive": (with_adaptive, parameters(sa.Adaptive)),
     "RateLimit": (with_rate, parameters(sa.RateLimit)),
     "Batch": (with_batch, parameters(sa.Batch)),

@@ -167,9 +167,8 @@ CASES = {
     "on_timeout": Case({"y": -1}, hangs, {"call": ROWS}, [-1] * ROWS, {"timeout": "300ms"}),
     "info": Case("info", answers, {"call": ROWS}, [[i % 5, 1] for i in IDS]),
     "cache": Case(sa.Cache(key="fifth"), answers, {"call": 5}, [i % 5 for i in IDS]),
-    "channel": Case("one", tells_how_many, {"most": 2}, IDS, {"max_concurrency": 20}),
-    "channels": Case(
-        4, tells_how_many, {"most": 5}, IDS, {"channel": "one", "max_concurrency": 20}
+    "channel": Case(
+        sa.Channel("one", count=4), tells_how_many, {"most": 5}, IDS, {"max_concurrency": 20}
     ),
     "rate_limit": Case(LIMIT, answers, {"call": 7}, [None if i % 2 else i % 5 for i in IDS], NULL),
     "circuit_breaker": Case(BREAKER, fails, {"call": 1}, NONE, {**OPENS, **NULL}),

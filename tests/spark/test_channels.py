@@ -74,7 +74,7 @@ def test_columns_with_odd_names_and_an_expression_go_together(spark):
 def test_a_column_named_by_its_name_stays_in_the_output(spark):
     rows = spark.range(20, numPartitions=1).selectExpr("id", "if(id % 4 = 0, null, 't') as tenant")
 
-    out = sa.ordered_wait(rows, see, channel="tenant", channels=sa.Channels(count=2))
+    out = sa.ordered_wait(rows, see, channel=sa.Channel("tenant", count=2))
 
     assert [row.id for row in out.collect()] == list(range(20))
     assert out.columns == ["id", "tenant", "seen"]

@@ -34,7 +34,7 @@ def test_each_node_of_a_cluster_is_a_channel(spark):
         rows = sa.unordered_wait(
             spark.range(ROWS).repartition(2),
             function,
-            channels=3,
+            channel=sa.Channel(count=3),
             max_concurrency=sa.Adaptive(),
             metrics=metrics,
         ).collect()

@@ -84,7 +84,7 @@ def test_columns_are_those_of_calls_one_after_the_other(spark, mode):
 
 def test_options_of_a_function_may_be_expressions(spark):
     functions = [
-        double.with_options(channel=F.col("id") % 3, channels=sa.Channels()),
+        double.with_options(channel=sa.Channel(F.col("id") % 3, count=3)),
         count_calls.with_options(cache=sa.Cache(key=F.col("id") % 7)),
         simulated(),
     ]

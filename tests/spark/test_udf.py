@@ -335,7 +335,7 @@ def test_a_column_function_keeps_results_and_spreads_calls(spark, calls):
         return {"name": row["tenant"] or "nobody"}
 
     cache = sa.Cache(key="tenant")
-    udf = sa.async_udf(name, cache=cache, channel="tenant", channels=sa.Channels(count=2))
+    udf = sa.async_udf(name, cache=cache, channel=sa.Channel("tenant", count=2))
     rows = spark.createDataFrame([("a",), ("b",), ("a",), (None,)], "tenant string").coalesce(1)
 
     assert [row.name for row in rows.select(udf("tenant").alias("name")).collect()] == [

@@ -248,9 +248,9 @@ def key_ordered(df, key, first=1):
 
 
 def in_channels(df, key, first=1):
-    channels = sa.Channels(max_per_channel=1, count=500)
-    options = {"max_concurrency": 1000, "channels": channels, "timeout": "30s"}
-    return sa.unordered_wait(df, Together(first), channel=key, **options)
+    channel = sa.Channel(key, max_per_channel=1, count=500)
+    options = {"max_concurrency": 1000, "timeout": "30s"}
+    return sa.unordered_wait(df, Together(first), channel=channel, **options)
 
 
 def test_keys_of_a_cache_are_those_of_group_by(spark, rows, oracle):

@@ -86,7 +86,7 @@ def accepted(df: DataFrame, batch: pa.RecordBatch) -> None:
     sa.ordered_wait(df, bare, schema=pa.schema({"name": pa.string()}), on_timeout={"name": "?"})
     sa.ordered_wait(df, bare, schema=StructType(), cache=sa.Cache(key="id"), warm_up=False)
     sa.unordered_wait(df, sa.http.get("https://example.com/{id}", "name string"), capacity=1000)
-    sa.unordered_wait(df, declared, channel=functions.lower("tenant"), channels=sa.Channels())
+    sa.unordered_wait(df, declared, channel=sa.Channel(functions.lower("tenant")))
     sa.unordered_wait(
         df,
         declared,
@@ -102,7 +102,7 @@ def accepted(df: DataFrame, batch: pa.RecordBatch) -> None:
     sa.arrow.ordered_wait(
         [batch], declared, output="replace", output_batches=sa.OutputBatches(max_rows=10)
     )
-    sa.unordered_wait(df, declared, retry=3, hedge=True, cache="10min", channels=3)
+    sa.unordered_wait(df, declared, retry=3, hedge=True, cache="10min", channel=sa.Channel(count=3))
     sa.unordered_wait(df, declared, retry=sa.retry.exponential_backoff(), hedge="p95", cache=True)
     sa.unordered_wait(df, declared, rate_limit=["100/s", "adaptive"], carry_over=True)
     sa.unordered_wait(df, declared, rate_limit=["100/s", sa.RateLimit("9/min", cost="tokens")])

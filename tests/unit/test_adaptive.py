@@ -30,10 +30,10 @@ def run(function, batch, **options):
     return [row for part in out for row in part.to_pylist()], totals
 
 
-def run_channels(function, batch, calls, **options):
+def run_channels(function, batch, calls, by="tenant", **options):
     """Returns the output rows, and the last limit of each of two channels."""
-    channels = sa.Channels(count=2, max_per_channel=20)
-    given = {"channel": "tenant", "channels": channels, "max_concurrency": calls, **options}
+    channel = sa.Channel(by, count=2, max_per_channel=20)
+    given = {"channel": channel, "max_concurrency": calls, **options}
     found, totals = run(function, batch, **given)
     return found, {name: counts["limit"] for name, counts in totals["channels"].items()}
 
@@ -178,7 +178,7 @@ def test_statuses_of_a_server_that_is_overloaded_lower_it():
             retry=sa.retry.fixed_delay(3, "1ms"),
             on_error="capture",
             # By default the host is the channel.
-            channel=None,
+            by=None,
         )
 
     failed = {row["tenant"] for row in found if row["error"]}

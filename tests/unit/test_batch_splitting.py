@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sparkawait import Batch, Channels, ConfigurationError, RetryAfter, arrow, retry
+from sparkawait import Batch, Channel, ConfigurationError, RetryAfter, arrow, retry
 from sparkawait._worker import batch_lines
 from sparkawait.functions import async_function
 
@@ -213,8 +213,8 @@ def test_parts_of_a_channel_wait_for_its_calls(session, rows):
         await gates[-1]
         return [{"y": row["x"]} for row in rows]
 
-    channels = Channels(max_per_channel=4)
-    one = session(wait, capacity=8, max_concurrency=2, channel="x", channels=channels)
+    channel = Channel("x", max_per_channel=4)
+    one = session(wait, capacity=8, max_concurrency=2, channel=channel)
     part, other = rows(4), rows(1, first=9)
     for row in (*part, *other):
         row.__sparkawait_channel__ = row["x"] // 9

@@ -5,7 +5,7 @@ import asyncio
 
 import pytest
 
-from sparkawait import AsyncFunction, Batch, Channels, ErrorKind, ResultError
+from sparkawait import AsyncFunction, Batch, Channel, ErrorKind, ResultError
 from sparkawait._worker.batch_lines import CallSize
 from sparkawait.functions import async_function
 
@@ -169,8 +169,8 @@ def test_calls_of_a_channel_that_are_cancelled_before_their_first_step_leave_it_
     sent = rows(8)
     for row in sent:
         row.__sparkawait_channel__ = row["x"] % 2
-    channels = Channels(max_per_channel=1)
-    one = session(function, channel="x", capacity=4, max_concurrency=4, channels=channels)
+    channel = Channel("x", max_per_channel=1)
+    one = session(function, channel=channel, capacity=4, max_concurrency=4)
     for first in range(0, 6, 2):
         one.port.send(sent[first : first + 2])
         one.port.send(cancelled=[first, first + 1])
@@ -226,8 +226,8 @@ def test_a_channel_has_its_share_of_the_calls(session, rows):
     sent = rows(8)
     for row in sent:
         row.__sparkawait_channel__ = int(row["x"] == 7)
-    channels = Channels(max_per_channel=4)
-    one = session(function, channel="x", capacity=8, max_concurrency=4, channels=channels)
+    channel = Channel("x", max_per_channel=4)
+    one = session(function, channel=channel, capacity=8, max_concurrency=4)
     one.run(*sent)
 
     # Two calls of the first channel, which has half of the rows, and the one of the other.

@@ -65,8 +65,7 @@ def test_a_stalled_channel_does_not_stop_the_calls_of_the_others(mode):
         function,
         capacity=capacity,
         max_concurrency=8,
-        channel="tenant",
-        channels=sa.Channels(max_per_channel=3),
+        channel=sa.Channel("tenant", max_per_channel=3),
         timeout=None,
         warm_up=False,
         **key,
@@ -101,8 +100,7 @@ def test_several_columns_make_a_channel():
     out = arrow.unordered_wait(
         [rows],
         function,
-        channel=["tenant", "n"],
-        channels=sa.Channels(max_per_channel=1),
+        channel=sa.Channel(["tenant", "n"], max_per_channel=1),
         max_concurrency=4,
     )
 
@@ -134,9 +132,9 @@ def test_the_input_stops_when_the_backlog_is_used_up(bounds):
             ahead.append(start - function.answered)
             yield batch(["a"] * 10, start)
 
-    channels = sa.Channels(max_per_channel=3, max_backlog=20, **bounds)
+    channel = sa.Channel("tenant", max_per_channel=3, max_backlog=20, **bounds)
     options = {"capacity": 50, "max_concurrency": 3, "timeout": None}
-    out = arrow.unordered_wait(batches(), function, channel="tenant", channels=channels, **options)
+    out = arrow.unordered_wait(batches(), function, channel=channel, **options)
 
     assert sorted(numbers(out)) == list(range(2_000))
     # Rows that wait for a credit or hold a slot, three batches read ahead, one half admitted.
@@ -187,8 +185,7 @@ def test_rows_that_wait_for_a_destination_that_never_answers_fail_and_no_others(
     out = arrow.unordered_wait(
         [batch(tenants)],
         function,
-        channel="tenant",
-        channels=sa.Channels(max_per_channel=1),
+        channel=sa.Channel("tenant", max_per_channel=1),
         timeout="200ms",
         on_error="capture",
     )
@@ -211,8 +208,7 @@ def test_metrics_name_the_channels_and_say_who_starved():
         "unordered",
         function,
         input_schema=None,
-        channel="tenant",
-        channels=sa.Channels(max_per_channel=2),
+        channel=sa.Channel("tenant", max_per_channel=2),
         timeout=None,
     )
 
@@ -253,23 +249,23 @@ def test_without_channels_no_metrics_speak_of_them():
 
 
 @pytest.mark.parametrize(
-    ("concurrency", "channels", "expected"),
+    ("concurrency", "channel", "expected"),
     [
-        (100, sa.Channels(), Credits(2, 80, 10, 10_000, 10_000)),
-        (1_000, sa.Channels(), Credits(20, 800, 100, 10_000, 10_000)),
-        (100, sa.Channels(count=3), Credits(6, 82, 34, 10_000, 10_000)),
-        (100, sa.Channels(max_per_channel=1, max_backlog=50), Credits(1, 90, 1, 50, 50)),
-        (97, sa.Channels(max_per_channel=97), Credits(1, 87, 97, 10_000, 10_000)),
-        (100, sa.Channels(max_backlog_per_channel=5), Credits(2, 80, 10, 10_000, 5)),
-        (4, sa.Channels(), Credits(0, 4, 1, 10_000, 10_000)),
-        (19, sa.Channels(), Credits(0, 19, 2, 10_000, 10_000)),
-        (23, sa.Channels(), Credits(1, 13, 3, 10_000, 10_000)),
-        (1, sa.Channels(), Credits(0, 1, 1, 10_000, 10_000)),
-        (100, sa.Channels(count=1_000), Credits(0, 100, 1, 10_000, 10_000)),
+        (100, sa.Channel(), Credits(2, 80, 10, 10_000, 10_000)),
+        (1_000, sa.Channel(), Credits(20, 800, 100, 10_000, 10_000)),
+        (100, sa.Channel(count=3), Credits(6, 82, 34, 10_000, 10_000)),
+        (100, sa.Channel(max_per_channel=1, max_backlog=50), Credits(1, 90, 1, 50, 50)),
+        (97, sa.Channel(max_per_channel=97), Credits(1, 87, 97, 10_000, 10_000)),
+        (100, sa.Channel(max_backlog_per_channel=5), Credits(2, 80, 10, 10_000, 5)),
+        (4, sa.Channel(), Credits(0, 4, 1, 10_000, 10_000)),
+        (19, sa.Channel(), Credits(0, 19, 2, 10_000, 10_000)),
+        (23, sa.Channel(), Credits(1, 13, 3, 10_000, 10_000)),
+        (1, sa.Channel(), Credits(0, 1, 1, 10_000, 10_000)),
+        (100, sa.Channel(count=1_000), Credits(0, 100, 1, 10_000, 10_000)),
     ],
 )
-def test_defaults_follow_the_concurrency_and_the_expected_channels(concurrency, channels, expected):
-    assert channels.resolve(concurrency, 100) == expected
+def test_defaults_follow_the_concurrency_and_the_expected_channels(concurrency, channel, expected):
+    assert channel.resolve(concurrency, 100) == expected
 
 
 @pytest.mark.parametrize(
@@ -277,15 +273,15 @@ def test_defaults_follow_the_concurrency_and_the_expected_channels(concurrency, 
     [
         (
             {"max_per_channel": 0},
-            "`max_per_channel` of Channels must be an int of at least 1, got 0",
+            "`max_per_channel` of Channel must be an int of at least 1, got 0",
         ),
-        ({"max_backlog": True}, "`max_backlog` of Channels must be an int of at least 1, got True"),
-        ({"count": 2**40}, "`count` of Channels must be at most 2147483647, got 1099511627776"),
+        ({"max_backlog": True}, "`max_backlog` of Channel must be an int of at least 1, got True"),
+        ({"count": 2**40}, "`count` of Channel must be at most 2147483647, got 1099511627776"),
     ],
 )
 def test_wrong_channels_are_refused_when_they_are_made(arguments, message):
     with pytest.raises(sa.ConfigurationError) as info:
-        sa.Channels(**arguments)
+        sa.Channel(**arguments)
 
     assert str(info.value).startswith(message)
     assert info.value.kind is ErrorKind.CHANNELS_INVALID
@@ -295,19 +291,22 @@ def test_wrong_channels_are_refused_when_they_are_made(arguments, message):
     ("options", "message"),
     [
         (
-            {"channels": sa.Channels(max_per_channel=101)},
+            {"channel": sa.Channel("tenant", max_per_channel=101)},
             "`max_per_channel` must not be above `max_concurrency`, got 101 and 100",
         ),
         (
-            {"channels": sa.Channels(max_backlog=5, max_backlog_per_channel=6)},
+            {"channel": sa.Channel("tenant", max_backlog=5, max_backlog_per_channel=6)},
             "`max_backlog_per_channel` must not be above `max_backlog`, got 6 and 5",
         ),
-        ({"channels": "3"}, "`channels` must be a sparkawait.Channels, or an int .* got '3'"),
-        ({"channel": 3}, "`channel` must be a column name or a list of them, got 3"),
-        ({"channel": []}, "`channel` must be a column name or a list of them, got \\[\\]"),
         (
-            {"channel": None, "channels": sa.Channels()},
-            "`channels` needs `channel`, the column of the destination",
+            {"channel": 3},
+            "`channel` must be .* or a sparkawait.Channel: `columns` of Channel must be .*, got 3",
+        ),
+        ({"channel": True}, "`channel` must be a column, .* or a sparkawait.Channel, got True"),
+        ({"channel": []}, "`channel` must be a column, .* or a list of them, got \\[\\]"),
+        (
+            {"channel": sa.Channel(count=3)},
+            "`channel` names no column, and `.*Tenants` does not know its destinations; .*",
         ),
     ],
 )
@@ -376,8 +375,7 @@ def test_a_batched_call_has_rows_of_one_channel_and_others_have_calls_beside_it(
         function,
         capacity=100,
         max_concurrency=4,
-        channel="tenant",
-        channels=sa.Channels(max_per_channel=50),
+        channel=sa.Channel("tenant", max_per_channel=50),
         timeout=None,
     )
 
@@ -390,7 +388,7 @@ def test_a_batched_call_has_rows_of_one_channel_and_others_have_calls_beside_it(
 def test_a_redis_cluster_needs_no_column_for_its_nodes():
     function = sa.redis.get("redis://r", "k:{id}", schema="v string", cluster=True)
 
-    plan = resolve_unpickled("ordered", function, input_schema=None, channels=sa.Channels())
+    plan = resolve_unpickled("ordered", function, input_schema=None, channel=sa.Channel())
 
     assert plan.route == ()
     assert plan.credits is not None
@@ -399,5 +397,5 @@ def test_a_redis_cluster_needs_no_column_for_its_nodes():
 def test_one_redis_server_is_no_reason_for_channels():
     function = sa.redis.get("redis://r", "k:{id}", schema="v string")
 
-    with pytest.raises(sa.ConfigurationError, match="`channels` needs `channel`"):
-        resolve_unpickled("ordered", function, input_schema=None, channels=sa.Channels())
+    with pytest.raises(sa.ConfigurationError, match="`channel` names no column, and"):
+        resolve_unpickled("ordered", function, input_schema=None, channel=sa.Channel())

@@ -26,13 +26,10 @@ VALUES = {
     "on_timeout": {"y": -1},
     "info": "call",
     "cache": sa.Cache(97, key=["id"]),
-    "channel": "id",
-    "channels": 3,
+    "channel": sa.Channel("id", count=3),
     "rate_limit": "97/min",
     "circuit_breaker": True,
 }
-BESIDE = {"channels": {"channel": "id"}}
-"""What an option needs beside it."""
 
 
 class Ask(sa.AsyncFunction):
@@ -57,9 +54,9 @@ def test_each_option_of_a_function_is_tried():
 
 @pytest.mark.parametrize("name", VALUES)
 def test_each_option_means_in_a_class_what_it_means_in_a_call(name):
-    value, beside = VALUES[name], BESIDE.get(name, {})
-    said = plan(ask_with(**{name: value}, **beside)())
-    given = plan(Ask(), **{name: value}, **beside)
+    value = VALUES[name]
+    said = plan(ask_with(**{name: value})())
+    given = plan(Ask(), **{name: value})
 
     assert getattr(said.options, name) == getattr(given.options, name)
     assert said.max_concurrency == given.max_concurrency
@@ -68,7 +65,7 @@ def test_each_option_means_in_a_class_what_it_means_in_a_call(name):
     sent = cloudpickle.loads(cloudpickle.dumps(said))
     assert getattr(sent.options, name) == getattr(given.options, name)
     if name != "info":
-        (branch, _) = plan([ask_with(**{name: value}, **beside)(), Other()]).branches
+        (branch, _) = plan([ask_with(**{name: value})(), Other()]).branches
         assert getattr(branch.options, name) == getattr(given.options, name)
 
 
@@ -119,11 +116,14 @@ def test_no_more_calls_are_made_at_a_time_than_the_class_says():
 
         def open(self, context):
             self.running = self.most = 0
+            self.both = asyncio.Event()
 
         async def async_invoke(self, row):
             self.running += 1
             self.most = max(self.most, self.running)
-            await asyncio.sleep(0)
+            if self.most == 2:
+                self.both.set()
+            await self.both.wait()  # the second row may come to the loop later
             self.running -= 1
             return self.most
 

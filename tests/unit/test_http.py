@@ -123,7 +123,7 @@ def test_the_host_of_a_request_is_its_channel_by_default(url, columns):
 def test_channels_without_a_column_go_by_the_host():
     function = sa.http.get("https://{host}/{id}", "name string")
 
-    plan = resolve_unpickled("ordered", function, input_schema=None, channels=sa.Channels())
+    plan = resolve_unpickled("ordered", function, input_schema=None, channel=sa.Channel())
 
     assert plan.route == ("host",)
     assert plan.credits is not None
@@ -141,7 +141,7 @@ def test_credits_are_of_the_requests_that_there_may_be(options, credits):  # noq
     function = sa.http.get("https://{host}/{id}", "name string")
 
     plan = resolve_unpickled(
-        "ordered", function, input_schema=None, channels=sa.Channels(), **options
+        "ordered", function, input_schema=None, channel=sa.Channel(), **options
     )
 
     assert plan.max_concurrency == min(options.get("max_concurrency", options["capacity"]), 100)
@@ -150,17 +150,17 @@ def test_credits_are_of_the_requests_that_there_may_be(options, credits):  # noq
 
 def test_credits_beyond_the_requests_that_there_may_be_are_refused():
     function = sa.http.get("https://{host}/{id}", "name string", max_requests=20)
-    channels = sa.Channels(max_per_channel=50)
+    channel = sa.Channel(max_per_channel=50)
 
     with pytest.raises(sa.ConfigurationError, match=r"got 50 and 20; `http.get` .*`max_requests`"):
-        resolve_unpickled("ordered", function, input_schema=None, channels=channels, capacity=1000)
+        resolve_unpickled("ordered", function, input_schema=None, channel=channel, capacity=1000)
 
 
 def test_one_host_is_no_reason_for_channels():
     function = sa.http.get("https://example.com/{id}", "name string")
 
-    with pytest.raises(sa.ConfigurationError, match="`channels` needs `channel`"):
-        resolve_unpickled("ordered", function, input_schema=None, channels=sa.Channels())
+    with pytest.raises(sa.ConfigurationError, match="`channel` names no column, and"):
+        resolve_unpickled("ordered", function, input_schema=None, channel=sa.Channel())
 
 
 @pytest.mark.parametrize("url", ["{url}", "{base}/x", "https://{host}/x", "https://h:{port}/"])

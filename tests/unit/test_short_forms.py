@@ -30,7 +30,8 @@ SHORT = [
     ("carry_over", False, None),
     ("circuit_breaker", True, sa.CircuitBreaker()),
     ("circuit_breaker", False, None),
-    ("channels", 3, sa.Channels(count=3)),
+    ("channel", "x", sa.Channel("x")),
+    ("channel", ["x", "y"], sa.Channel(["x", "y"])),
     ("cache", False, None),
 ]
 
@@ -88,11 +89,11 @@ def test_calls_with_one_set_of_options_share_the_cache_of_its_short_form():
 
 
 def test_a_set_with_short_forms_is_that_with_the_objects():
-    short = WaitOptions(retry=3, hedge="p90", channels=5, circuit_breaker=True, timeout="7s")
+    short = WaitOptions(retry=3, hedge="p90", channel="x", circuit_breaker=True, timeout="7s")
     full = WaitOptions(
         retry=exponential_backoff(3),
         hedge=sa.Hedge(after="p90"),
-        channels=sa.Channels(count=5),
+        channel=sa.Channel("x"),
         circuit_breaker=sa.CircuitBreaker(),
         timeout="7s",
     )
@@ -141,12 +142,12 @@ def test_a_rate_that_follows_refusals_is_one_of_the_limits():
         ("hedge", 0.3, "option-invalid", "or '300ms' for its `after`, got 0.3"),
         ("carry_over", "50ms", "option-invalid", "a sparkawait.CarryOver or True, got '50ms'"),
         ("circuit_breaker", 5, "rate-limit-invalid", "sparkawait.CircuitBreaker or True, got 5"),
-        ("channels", True, "channels-invalid", "or an int for its `count`, got True"),
+        ("channel", True, "channels-invalid", "or a sparkawait.Channel, got True"),
         (
-            "channels",
-            0,
+            "channel",
+            3,
             "channels-invalid",
-            "`count` of Channels must be an int of at least 1, got 0",
+            "`columns` of Channel must be a column name or a list of them, got 3",
         ),
     ],
 )

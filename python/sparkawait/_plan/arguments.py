@@ -12,7 +12,7 @@ from sparkawait._quantities import ColumnsLike, Duration, Size
 from sparkawait.batch import Batch
 from sparkawait.cache import Cache
 from sparkawait.capture import OnError
-from sparkawait.channels import Channels
+from sparkawait.channels import Channel
 from sparkawait.rate_limit import RateLimits
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.types import Output, Row, SchemaLike
@@ -33,8 +33,7 @@ class OwnArguments(TypedDict, total=False):
     on_timeout: Any | Callable[[Row], Any]
     info: str | None
     cache: Cache | str | bool | None
-    channel: ColumnsLike | None
-    channels: Channels | int | None
+    channel: Channel | ColumnsLike | None
     rate_limit: RateLimits | None
     circuit_breaker: CircuitBreaker | bool | None
 

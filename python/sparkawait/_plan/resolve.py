@@ -33,7 +33,7 @@ from sparkawait._plan.option import refuse_unknown
 from sparkawait._plan.plan import Plan
 from sparkawait._policies import Adaptive
 from sparkawait._quantities import columns, is_expression, named
-from sparkawait.channels import Channels, Credits
+from sparkawait.channels import Channel, Credits
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.function_options import FunctionWithOptions, with_own_options
 from sparkawait.functions import AsyncFunction
@@ -227,14 +227,19 @@ def _route(
     options: WaitOptions, function: AsyncFunction | NativeFunction
 ) -> tuple[str, ...] | None:
     """Returns the columns of a row's channel; none if a native function knows it."""
-    if options.channel is not None:
-        return named(options.channel, "channel", _CHANNELS)
-    if options.channels is None:
+    channel = options.channel
+    if channel is None:
         return None
+    if channel.by:
+        return named(channel.by, "channel", _CHANNELS)
     is_native = isinstance(function, NativeFunction)
     found = function.channel_columns if is_native else ()
     if not found and not (is_native and function.finds_channels):
-        refuse("`channels` needs `channel`, the column of the destination", _CHANNELS)
+        refuse(
+            f"`channel` names no column, and `{function.name}` does not know its destinations;"
+            ' name one, as in sparkawait.Channel("tenant", ..)',
+            _CHANNELS,
+        )
     return tuple(dict.fromkeys(found))
 
 
@@ -299,7 +304,7 @@ def _check_adaptive(calls: int | Adaptive | None, max_per_channel: int) -> None:
         refuse(
             "`min` and `initial` of Adaptive are calls of each channel and must not be above"
             f" `max_per_channel`, which is {max_per_channel}, got {calls.min} and {calls.initial};"
-            " set `max_per_channel`, or how many channels there are, with sparkawait.Channels",
+            " set `max_per_channel`, or how many channels there are, with sparkawait.Channel",
             _CHANNELS,
         )
 
@@ -307,7 +312,7 @@ def _check_adaptive(calls: int | Adaptive | None, max_per_channel: int) -> None:
 def _credits(plan: Plan, max_concurrency: int) -> Credits:
     """Returns what channels have of the rows that are in calls; `max_concurrency` was asked for."""
     try:
-        found = (plan.options.channels or Channels()).resolve(plan.rows_called, plan.capacity)
+        found = (plan.options.channel or Channel()).resolve(plan.rows_called, plan.capacity)
     except ConfigurationError as error:
         if plan.batch is not None or plan.max_concurrency == max_concurrency:
             raise

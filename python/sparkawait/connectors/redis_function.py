@@ -48,8 +48,8 @@ class RedisValues(CertificateOptions, Values):
         type="str | None",
     )
     cluster = Option(
-        "whether the server is a node of a cluster, whose nodes are channels if `channels=`"
-        " is given",
+        "whether the server is a node of a cluster, whose nodes are channels with"
+        " `channel=sa.Channel(count=)`",
         flag,
         default=False,
         type="bool",

@@ -22,6 +22,7 @@ from sparkawait._plan.checks import refuse
 from sparkawait._plan.plan import Plan
 from sparkawait._quantities import ColumnExpression, is_expression
 from sparkawait.cache import Cache
+from sparkawait.channels import Channel
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.function_options import FunctionWithOptions, with_own_options
 from sparkawait.rate_limit import RateLimit
@@ -58,8 +59,12 @@ class Expressions(ABC):
             named["watermark"] = dataclasses.replace(watermark, column=column)
         if "rate_limit" in given:
             named["rate_limit"] = self._limits(given["rate_limit"])
-        if "channel" in given:
-            named["channel"] = self.columns(given["channel"], "channel", _CHANNELS)
+        channel = given.get("channel")
+        if isinstance(channel, Channel):
+            by = self.columns(channel.by, "channel", _CHANNELS)
+            named["channel"] = channel.with_columns(by) if by else channel
+        elif channel is not None:
+            named["channel"] = self.columns(channel, "channel", _CHANNELS)
         return named
 
     def function(self, function: Any) -> Any:

@@ -16,7 +16,7 @@ from sparkawait._policies import Adaptive, CircuitBreaker, Hedge
 from sparkawait._quantities import ColumnsLike, Duration, Size
 from sparkawait.cache import Cache
 from sparkawait.capture import OnError
-from sparkawait.channels import Channels
+from sparkawait.channels import Channel
 from sparkawait.functions import AsyncFunctionLike, AsyncFunctionsLike
 from sparkawait.metrics import Metrics
 from sparkawait.rate_limit import RateLimits
@@ -48,8 +48,7 @@ def ordered_wait(
     info: str | None = None,
     output: Output = "append",
     cache: Cache | str | bool | None = None,
-    channel: ColumnsLike | None = None,
-    channels: Channels | int | None = None,
+    channel: Channel | ColumnsLike | None = None,
     rate_limit: RateLimits | None = None,
     circuit_breaker: CircuitBreaker | bool | None = None,
     watermark: WatermarkStrategy | None = None,
@@ -117,9 +116,9 @@ def ordered_wait(
             `sa.Cache()`.
         channel: The destination of a row, such as its host or tenant: a column, an expression, or
             several. A slow destination does not hold up the others. Each gets a tenth of the calls,
-            unless `channels=3` gives the number of destinations.
-        channels: How many channels have rows at a time, or `sa.Channels(..)`. Without `channel=`,
-            for native functions that know their destinations.
+            unless `sa.Channel("tenant", count=3)` gives the number of destinations
+            (`max_per_channel=`, `max_backlog=`, `max_backlog_per_channel=`). Native functions that
+            know their destinations need no column.
         rate_limit: Calls, or what they cost, per time: `"100/s"`, `sa.RateLimit("100/s", burst=,
             cost=, scope=, per_channel=, name=, result_cost=, counts=, per=)`, or a list of them.
             With `"adaptive"`, alone or in the list, the calls per time of each channel follow what
@@ -173,8 +172,7 @@ def unordered_wait(
     info: str | None = None,
     output: Output = "append",
     cache: Cache | str | bool | None = None,
-    channel: ColumnsLike | None = None,
-    channels: Channels | int | None = None,
+    channel: Channel | ColumnsLike | None = None,
     rate_limit: RateLimits | None = None,
     circuit_breaker: CircuitBreaker | bool | None = None,
     watermark: WatermarkStrategy | None = None,
@@ -235,9 +233,9 @@ def unordered_wait(
             `sa.Cache()`.
         channel: The destination of a row, such as its host or tenant: a column, an expression, or
             several. A slow destination does not hold up the others. Each gets a tenth of the calls,
-            unless `channels=3` gives the number of destinations.
-        channels: How many channels have rows at a time, or `sa.Channels(..)`. Without `channel=`,
-            for native functions that know their destinations.
+            unless `sa.Channel("tenant", count=3)` gives the number of destinations
+            (`max_per_channel=`, `max_backlog=`, `max_backlog_per_channel=`). Native functions that
+            know their destinations need no column.
         rate_limit: Calls, or what they cost, per time: `"100/s"`, `sa.RateLimit("100/s", burst=,
             cost=, scope=, per_channel=, name=, result_cost=, counts=, per=)`, or a list of them.
             With `"adaptive"`, alone or in the list, the calls per time of each channel follow what
@@ -285,8 +283,7 @@ def key_ordered_wait(
     info: str | None = None,
     output: Output = "append",
     cache: Cache | str | bool | None = None,
-    channel: ColumnsLike | None = None,
-    channels: Channels | int | None = None,
+    channel: Channel | ColumnsLike | None = None,
     rate_limit: RateLimits | None = None,
     circuit_breaker: CircuitBreaker | bool | None = None,
     watermark: WatermarkStrategy | None = None,
@@ -349,9 +346,9 @@ def key_ordered_wait(
             `sa.Cache()`.
         channel: The destination of a row, such as its host or tenant: a column, an expression, or
             several. A slow destination does not hold up the others. Each gets a tenth of the calls,
-            unless `channels=3` gives the number of destinations.
-        channels: How many channels have rows at a time, or `sa.Channels(..)`. Without `channel=`,
-            for native functions that know their destinations.
+            unless `sa.Channel("tenant", count=3)` gives the number of destinations
+            (`max_per_channel=`, `max_backlog=`, `max_backlog_per_channel=`). Native functions that
+            know their destinations need no column.
         rate_limit: Calls, or what they cost, per time: `"100/s"`, `sa.RateLimit("100/s", burst=,
             cost=, scope=, per_channel=, name=, result_cost=, counts=, per=)`, or a list of them.
             With `"adaptive"`, alone or in the list, the calls per time of each channel follow what
@@ -399,8 +396,7 @@ def async_udf(
     on_timeout: Any | Callable[[Row], Any] = None,
     info: str | None = None,
     cache: Cache | str | bool | None = None,
-    channel: ColumnsLike | None = None,
-    channels: Channels | int | None = None,
+    channel: Channel | ColumnsLike | None = None,
     rate_limit: RateLimits | None = None,
     circuit_breaker: CircuitBreaker | bool | None = None,
     output_batches: OutputBatches | None = None,
@@ -427,8 +423,7 @@ def async_udf(
     on_timeout: Any | Callable[[Row], Any] = None,
     info: str | None = None,
     cache: Cache | str | bool | None = None,
-    channel: ColumnsLike | None = None,
-    channels: Channels | int | None = None,
+    channel: Channel | ColumnsLike | None = None,
     rate_limit: RateLimits | None = None,
     circuit_breaker: CircuitBreaker | bool | None = None,
     output_batches: OutputBatches | None = None,
@@ -455,8 +450,7 @@ def async_udf(
     on_timeout: Any | Callable[[Row], Any] = None,
     info: str | None = None,
     cache: Cache | str | bool | None = None,
-    channel: ColumnsLike | None = None,
-    channels: Channels | int | None = None,
+    channel: Channel | ColumnsLike | None = None,
     rate_limit: RateLimits | None = None,
     circuit_breaker: CircuitBreaker | bool | None = None,
     output_batches: OutputBatches | None = None,
@@ -526,9 +520,9 @@ def async_udf(
             `sa.Cache()`.
         channel: The destination of a row, such as its host or tenant: a column, an expression, or
             several. A slow destination does not hold up the others. Each gets a tenth of the calls,
-            unless `channels=3` gives the number of destinations.
-        channels: How many channels have rows at a time, or `sa.Channels(..)`. Without `channel=`,
-            for native functions that know their destinations.
+            unless `sa.Channel("tenant", count=3)` gives the number of destinations
+            (`max_per_channel=`, `max_backlog=`, `max_backlog_per_channel=`). Native functions that
+            know their destinations need no column.
         rate_limit: Calls, or what they cost, per time: `"100/s"`, `sa.RateLimit("100/s", burst=,
             cost=, scope=, per_channel=, name=, result_cost=, counts=, per=)`, or a list of them.
             With `"adaptive"`, alone or in the list, the calls per time of each channel follow what

@@ -153,7 +153,7 @@ class Calls:
     def _beside(self, call: Call, others: list[Call]) -> Iterator[str]:
         """Yields what must not run beside a call, and does."""
         options = self.part.options
-        hedges, channels = int("hedge" in options), options.get("channels")
+        hedges, channel = int("hedge" in options), options.get("channel")
         of_key = [it for it in others if it.row["k"] == call.row["k"]]
         other_rows = {it.ident for it in of_key} - {call.ident}
         if self.case.mode == "key_ordered" and call.row["k"] is not None and other_rows:
@@ -163,10 +163,10 @@ class Calls:
         of_row = sum(it.ident == call.ident for it in others)
         if of_row > hedges:
             yield f"{of_row + 1} calls of a row at a time"
-        if channels is not None and self.part.batch is None:
+        if isinstance(channel, sa.Channel) and self.part.batch is None:
             of_channel = 1 + sum(it.row["c"] == call.row["c"] for it in others)
-            if of_channel > channels.max_per_channel:
-                yield f"{of_channel} calls of a channel of {channels.max_per_channel}"
+            if of_channel > channel.max_per_channel:
+                yield f"{of_channel} calls of a channel of {channel.max_per_channel}"
 
     @property
     def is_repeatable(self) -> bool:

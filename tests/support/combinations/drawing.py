@@ -335,7 +335,7 @@ def _spread(chance: random.Random, calls: int) -> dict[str, Any]:
     if not _maybe(chance, 0.3):
         return {}
     if _maybe(chance, 0.6):
-        return {"channel": "c", "channels": _channels(chance, calls)}
+        return {"channel": _channel(chance, calls)}
     return {"channel": "c"}
 
 
@@ -368,9 +368,9 @@ def _retry(chance: random.Random, kind: str) -> Any:
     return made.if_miss() if _maybe(chance, 0.4) else made
 
 
-def _channels(chance: random.Random, calls: int) -> sa.Channels:
+def _channel(chance: random.Random, calls: int) -> sa.Channel:
     most = chance.randint(1, calls)
-    return sa.Channels(count=chance.choice((None, 3, 97)), max_per_channel=most)
+    return sa.Channel("c", count=chance.choice((None, 3, 97)), max_per_channel=most)
 
 
 def _limits(chance: random.Random, options: dict[str, Any], rows: int) -> None:

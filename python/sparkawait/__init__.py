@@ -37,7 +37,6 @@ from sparkawait._emission import CarryOver, OutputBatches, WatermarkStrategy
 from sparkawait._policies import Adaptive, CircuitBreaker, Hedge
 from sparkawait.batch import Batch
 from sparkawait.cache import Cache
-from sparkawait.capture import Capture, FailAfter
 from sparkawait.channels import Channel
 from sparkawait.connectors import connector, http, postgres, redis
 from sparkawait.exceptions import (
@@ -56,6 +55,7 @@ from sparkawait.function_options import FunctionWithOptions
 from sparkawait.functions import AsyncFunction, FunctionContext, async_function
 from sparkawait.metrics import Metrics
 from sparkawait.native_function import NativeFunction
+from sparkawait.on_error import OnError
 from sparkawait.rate_limit import RateLimit
 from sparkawait.retry import RetryAfter, RetryBudget
 from sparkawait.secrets import secret
@@ -84,20 +84,19 @@ __all__ = [
     "AsyncUserDefinedFunction",
     "Batch",
     "Cache",
-    "Capture",
     "CarryOver",
     "Channel",
     "CircuitBreaker",
     "ConfigurationError",
     "ElementTimeoutError",
     "ErrorKind",
-    "FailAfter",
     "FunctionContext",
     "FunctionWithOptions",
     "Hedge",
     "InternalError",
     "Metrics",
     "NativeFunction",
+    "OnError",
     "OperatorStateError",
     "OutputBatches",
     "RateLimit",

@@ -4,7 +4,7 @@
 They are for code around sparkawait that passes such values on; a call needs none of them.
 
 ```python
-def lookup(timeout: sa.typing.Duration, on_error: sa.typing.OnError = "fail") -> DataFrame: ...
+def lookup(timeout: sa.typing.Duration, on_error: sa.typing.OnErrorLike = "fail") -> DataFrame: ...
 ```
 """
 
@@ -12,8 +12,8 @@ from sparkawait._core import Row
 from sparkawait._emission import Emit, Vehicle
 from sparkawait._policies import WhenOpen
 from sparkawait._quantities import ColumnLike, ColumnsLike, Duration, Size
-from sparkawait.capture import OnError
 from sparkawait.functions import AsyncFunctionLike, AsyncFunctionsLike, Results
+from sparkawait.on_error import OnErrorLike
 from sparkawait.rate_limit import Cost, Counts, Per, RateLimits, Scope
 from sparkawait.types import Output, ReturnsLike, SchemaLike
 
@@ -26,7 +26,7 @@ __all__ = [
     "Counts",
     "Duration",
     "Emit",
-    "OnError",
+    "OnErrorLike",
     "Output",
     "Per",
     "RateLimits",

@@ -31,8 +31,8 @@ from sparkawait._plan.option import (
 )
 from sparkawait._policies import CIRCUIT_BREAKER, HEDGE, MAX_CONCURRENCY
 from sparkawait.cache import CACHE
-from sparkawait.capture import ON_ERROR
 from sparkawait.channels import CHANNEL
+from sparkawait.on_error import ON_ERROR
 from sparkawait.rate_limit import RATE_LIMIT
 from sparkawait.retry import RETRY
 

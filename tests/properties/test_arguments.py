@@ -214,12 +214,8 @@ def with_client(**given):
     with_native(http.get(**URL, client=http.Client(**given)))
 
 
-def with_fail_after(**given):
-    return wait("ordered", on_error=sa.FailAfter(**given))
-
-
-def with_capture(**given):
-    return wait("ordered", on_error=sa.Capture(**given))
+def with_on_error(**given):
+    return wait("ordered", on_error=sa.OnError(**given))
 
 
 def with_output_batches(**given):
@@ -323,8 +319,7 @@ CALLS = {
     ),
     "http.file": (with_file, parameters(http.file)),
     "http.Client": (with_client, parameters(http.Client)),
-    "Capture": (with_capture, parameters(sa.Capture)),
-    "FailAfter": (with_fail_after, parameters(sa.FailAfter)),
+    "OnError": (with_on_error, parameters(sa.OnError)),
     "OutputBatches": (with_output_batches, parameters(sa.OutputBatches)),
     "RetryBudget": (with_budget, parameters(sa.RetryBudget)),
     "retry.fixed_delay": (

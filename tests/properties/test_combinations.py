@@ -89,9 +89,9 @@ def batches_of(case: Case, left: Left) -> Iterator[pa.RecordBatch]:
 def options_of(case: Case, calls: Calls) -> dict[str, Any]:
     options = {**case.common, **calls.part.options}
     if calls.part.on_error == "capture":
-        named, given = sa.Capture(f"e{calls.part.number}"), options["on_error"]
-        is_bounded = isinstance(given, sa.FailAfter)
-        options["on_error"] = replace(given, on_error=named) if is_bounded else named
+        given, column = options["on_error"], f"e{calls.part.number}"
+        is_bounded = isinstance(given, sa.OnError)
+        options["on_error"] = replace(given if is_bounded else sa.OnError(), column=column)
     return options
 
 

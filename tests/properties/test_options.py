@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkawait import (
-    Capture,
     ConfigurationError,
+    OnError,
     OutputBatches,
     WatermarkStrategy,
     async_function,
@@ -38,7 +38,7 @@ OPTIONS = st.fixed_dictionaries(
         "retry": ANYTHING | st.just(retry.fixed_delay(2, "1s")),
         "on_error": ANYTHING
         | st.sampled_from(["fail", "null", "drop", "capture"])
-        | st.sampled_from(["why", "id", "y"]).map(Capture),
+        | st.sampled_from(["why", "id", "y"]).map(lambda name: OnError("capture", column=name)),
         "on_timeout": ANYTHING | st.just({"y": 1}),
         "info": ANYTHING | st.sampled_from(["call", "error", "id", "y"]),
         "output": ANYTHING | st.sampled_from(["append", "replace"]),

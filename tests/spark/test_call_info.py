@@ -94,7 +94,7 @@ def test_calls_of_a_chain_and_side_by_side_have_columns_of_their_own(spark, call
         return [{"doubled": 2 * row.id} for row in rows]
 
     functions = [
-        get.with_options(info="get", retry=again(2), on_error=sa.Capture("why")),
+        get.with_options(info="get", retry=again(2), on_error=sa.OnError(column="why")),
         double.with_options(info="doubling"),
     ]
     beside = sa.unordered_wait(numbers(spark), functions)

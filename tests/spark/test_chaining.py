@@ -197,7 +197,7 @@ def test_captured_failure_is_a_column_of_the_next_call(spark):
 
     source = spark.range(4, numPartitions=1)
     df = sa.ordered_wait(source, odd_fails, on_error="capture")
-    df = sa.ordered_wait(df, kind, on_error=sa.Capture("second"), chain=True)
+    df = sa.ordered_wait(df, kind, on_error=sa.OnError(column="second"), chain=True)
 
     assert [row.kind for row in df.collect()] == [None, "user-function-failed"] * 2
     assert df.columns == ["id", "y", "error", "kind", "second"]

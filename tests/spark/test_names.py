@@ -34,8 +34,8 @@ CLASHES = [
     ({"schema": "ID bigint"}, "`ID` is already a column of the input as `id`"),
     ({"schema": "a int, A int"}, "`A` is returned twice as `a`"),
     ({"schema": "a int, A int", "output": "replace"}, "`A` is returned twice as `a`"),
-    ({"on_error": sa.Capture("Id")}, "Capture('..')"),
-    ({"on_error": sa.Capture("DOUBLED"), "output": "replace"}, "Capture('..')"),
+    ({"on_error": sa.OnError(column="Id")}, "OnError('capture', column='..')"),
+    ({"on_error": sa.OnError(column="DOUBLED"), "output": "replace"}, "column='..')"),
 ]
 
 
@@ -69,9 +69,9 @@ def test_captured_errors_of_calls_after_one_another_have_a_column_each(spark):
     numbers = spark.range(2, numPartitions=1)
 
     first = sa.ordered_wait(numbers, halve, on_error="capture")
-    with pytest.raises(sa.ConfigurationError, match=r"give that another with on_error=.*\.Capture"):
+    with pytest.raises(sa.ConfigurationError, match=r"give that another with .*\.OnError"):
         sa.ordered_wait(first, double, on_error="capture")
-    both = sa.ordered_wait(first, double, on_error=sa.Capture("doubled_error"))
+    both = sa.ordered_wait(first, double, on_error=sa.OnError(column="doubled_error"))
 
     assert both.columns == ["id", "halved", "error", "doubled", "doubled_error"]
     rows = both.collect()
@@ -80,7 +80,7 @@ def test_captured_errors_of_calls_after_one_another_have_a_column_each(spark):
 
 
 def test_a_column_function_names_the_field_of_its_error(spark):
-    named = sa.async_udf(halve, on_error=sa.Capture("why"))
+    named = sa.async_udf(halve, on_error=sa.OnError(column="why"))
 
     rows = spark.range(2).select(named("id").alias("r")).select("r.*").collect()
 

@@ -50,7 +50,7 @@ def test_each_row_is_called_for_and_what_failed_comes_to_the_driver(spark, calls
 
 def test_what_failed_is_written_where_you_say(spark, calls, post, tmp_path):
     path = tmp_path / "failed"
-    bounded = sa.FailAfter(rows=1009, on_error=sa.Capture("why"))
+    bounded = sa.OnError(column="why", stop_after=1009)
     sent = sa.send(numbers(spark), post, failed=path, on_error=bounded, max_concurrency=13)
 
     assert_counts(sent)
@@ -75,7 +75,7 @@ def test_a_task_that_is_run_again_is_counted_once_and_its_first_calls_apart(
             raise MemoryError("it is run again")
 
     path = {"failed": tmp_path / "failed"} if is_written else {}
-    first = sa.FailAfter(rows=1)
+    first = sa.OnError(stop_after=1)
     sent = sa.send(numbers(spark), post, on_error=first, max_concurrency=1, **path)
 
     again = calls.counts()["called"] - ROWS
@@ -146,7 +146,7 @@ def test_a_wrong_use_calls_nothing(spark, calls, post, events):
     df = numbers(spark)
     for arguments, given, words in (
         ((df, post), {"on_error": "drop"}, "must keep what failed, got 'drop'"),
-        ((df, post), {"on_error": sa.FailAfter(on_error="null")}, "must keep what failed"),
+        ((df, post), {"on_error": sa.OnError("null", stop_after=100)}, "must keep what failed"),
         ((df, post), {"schema": "x long"}, "`schema` is of no use to `send`: what the function"),
         ((df, post), {"on_timeout": 3}, "a row that timed out has failed"),
         ((df, [post, post]), {}, "takes one function"),

@@ -65,7 +65,7 @@ def wait(mode, df, function, **given):
 @pytest.mark.parametrize("mode", WAITS)
 def test_columns_are_those_of_calls_one_after_the_other(spark, mode):
     df = numbered(spark)
-    captured = halve.with_options(on_error=sa.Capture("why"))
+    captured = halve.with_options(on_error=sa.OnError(column="why"))
 
     found = wait(mode, df, [double, captured], max_concurrency=20)
     expected = wait(mode, wait(mode, df, double), captured)

@@ -20,7 +20,7 @@ def looked_up(spark, look_up, **options):
 def test_it_writes_once_and_returns_the_good_rows_and_the_failed_ones(
     spark, look_up, calls, tmp_path, column
 ):
-    out = looked_up(spark, look_up, on_error=sa.Capture(column))
+    out = looked_up(spark, look_up, on_error=sa.OnError(column=column))
     good, failed = sa.split(out, tmp_path / "out", column=column)
 
     for _ in range(2):
@@ -70,19 +70,19 @@ def test_a_wrong_key_ends_the_job_early_although_failures_are_captured(spark, ca
     out = sa.unordered_wait(
         spark.range(50021, numPartitions=1),
         refuse,
-        on_error=sa.FailAfter(rows=61),
+        on_error=sa.OnError(stop_after=61),
         max_concurrency=13,
     )
     with pytest.raises(Exception, match="wrong key") as info:
         out.count()
 
-    assert "too many for FailAfter(rows=61)" in str(info.value)
+    assert "too many for OnError('capture', stop_after=61)" in str(info.value)
     tries = int(spark.conf.get("spark.task.maxFailures", "1") or 1)
     assert 61 <= calls.counts()["called"] <= (61 + 13) * max(tries, 4)
 
 
 def test_few_failures_are_captured(spark, look_up):
-    out = looked_up(spark, look_up, on_error=sa.FailAfter(ratio=0.2))
+    out = looked_up(spark, look_up, on_error=sa.OnError(stop_ratio=0.2))
     rows = out.select("id", F.col("error.kind").alias("kind")).collect()
     assert len(rows) == ROWS
     assert sum(row.kind is not None for row in rows) == len(range(3, ROWS, 7))

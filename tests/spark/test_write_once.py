@@ -79,7 +79,9 @@ def test_rows_that_failed_are_called_for_again_if_they_are_dropped(spark, look_u
     assert calls.counts() == {str(i): 1 + (i % 7 == 3) for i in range(ROWS)}
 
 
-@pytest.mark.parametrize("on_error", ["capture", sa.FailAfter(rows=ROWS), sa.Capture("why")])
+@pytest.mark.parametrize(
+    "on_error", ["capture", sa.OnError(stop_after=ROWS), sa.OnError(column="why")]
+)
 def test_rows_that_failed_are_called_for_again_on_request(spark, calls, tmp_path, on_error):
     healed = tmp_path / "healed"
 
@@ -94,7 +96,7 @@ def test_rows_that_failed_are_called_for_again_on_request(spark, calls, tmp_path
     options = {"key": ["id", "k"], "chunk": 127, "retry": 0, "on_error": on_error}
     df = numbers(spark).withColumn("k", F.when(F.col("id") % 3 > 0, F.lit("k.1")))
     path = tmp_path / "out"
-    error = "why" if on_error == sa.Capture("why") else "error"
+    error = "why" if on_error == sa.OnError(column="why") else "error"
     called, failed = Counter(map(str, range(ROWS))), {2, 3}
     for left, again in (("2 3", None), ("", None), ("3", "failed"), ("", None)):
         healed.write_text(left)

@@ -115,7 +115,7 @@ def accepted(df: DataFrame, batch: pa.RecordBatch) -> None:
     sa.redis.get("redis://h", "{id}", schema="name string", max_reply_bytes="1 MB")
     sa.Cache(max_rows=None, max_bytes="64 MB")
     sa.Batch(max_bytes="64 KB")
-    sa.arrow.key_ordered_wait([batch], declared, key="id", on_error=sa.Capture("why"))
+    sa.arrow.key_ordered_wait([batch], declared, key="id", on_error=sa.OnError(column="why"))
     sa.arrow.unordered_wait([batch], declared, metrics=sa.Metrics())
     sa.unordered_wait(df, declared, metrics=sa.Metrics(df.sparkSession))
     seconds: float | None = usual.timeout

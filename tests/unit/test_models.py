@@ -154,7 +154,7 @@ KEPT: dict[str, tuple[Any, list[Any]]] = {
     "null": ("null", [("Ann", 3), (None, None), (None, None), ("Cid", 7)]),
     "drop": ("drop", [("Ann", 3), (None, None), ("Cid", 7)]),
     "drop, until there are too many": (
-        sa.FailAfter(rows=2, on_error="drop"),
+        sa.OnError("drop", stop_after=2),
         [("Ann", 3), (None, None), ("Cid", 7)],
     ),
 }
@@ -166,7 +166,7 @@ def test_a_row_that_is_refused_is_one_that_failed(on_error, rows):
 
 
 def test_a_row_that_is_refused_fails_the_task_where_rows_do():
-    for options in ({}, {"on_error": sa.FailAfter(rows=1)}):
+    for options in ({}, {"on_error": sa.OnError(stop_after=1)}):
         with pytest.raises(sa.ResultError, match="`Checked` refuses: ValueError: no such tier"):
             asked(Checked, DOCUMENTS, **options)
 
@@ -177,7 +177,7 @@ def test_rules_are_kept_side_by_side_and_behind_a_cache_and_counted():
 
     with ScriptedServer(answer) as server:
         checked = get(server.url, Checked).with_options(
-            on_error=sa.Capture("why"), cache=sa.Cache(100)
+            on_error=sa.OnError(column="why"), cache=sa.Cache(100)
         )
         plain = sa.http.get(server.url + "/{id}", "t int", client=CLIENT, paths={"t": "tier"})
         rows = pa.table({"id": [5, 9, 5, 9, 7, 8] * 13})

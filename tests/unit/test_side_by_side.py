@@ -128,7 +128,7 @@ def test_each_function_has_its_own_options():
     calls: list[int] = []
     functions = [
         twice.with_options(retry=retry.fixed_delay(2, "1ms"), max_concurrency=3),
-        odd_fails.with_options(on_error=sa.Capture("why")),
+        odd_fails.with_options(on_error=sa.OnError(column="why")),
         count.with_options(cache=Cache(key="k")),
     ]
 
@@ -285,7 +285,7 @@ items = http.get("http://h", "f int", rows="items")
         ([f, g], {"on_timeout": []}, "`on_timeout` is of one function"),
         ([f, 5], {}, "must be an `async def`, a plain function or an AsyncFunction, got `int`"),
         ([f, [g]], {}, "got a list in a list"),
-        (two_errors, {}, r"`f` and `g` both capture failures in column `error`.*Capture"),
+        (two_errors, {}, r"`f` and `g` both capture failures in column `error`.*OnError"),
         ([items, g], {}, "may return several rows for a row.*call it alone"),
         ([listed, g], {}, "`listed` may return several rows for a row"),
         ([f, g], {"carry_over": CarryOver()}, r"got \[f, g\]; call them one after the other"),

@@ -11,8 +11,8 @@ from sparkawait._policies import Adaptive, CircuitBreaker, Hedge
 from sparkawait._quantities import ColumnsLike, Duration, Size
 from sparkawait.batch import Batch
 from sparkawait.cache import Cache
-from sparkawait.capture import OnError
 from sparkawait.channels import Channel
+from sparkawait.on_error import OnErrorLike
 from sparkawait.rate_limit import RateLimits
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.types import Output, Row, SchemaLike
@@ -29,7 +29,7 @@ class OwnArguments(TypedDict, total=False):
     max_concurrency: int | Adaptive | None
     retry: AsyncRetryStrategy | int | None
     hedge: Hedge | str | bool | None
-    on_error: OnError
+    on_error: OnErrorLike
     on_timeout: Any | Callable[[Row], Any]
     info: str | None
     cache: Cache | str | bool | None

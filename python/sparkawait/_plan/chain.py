@@ -289,7 +289,7 @@ def _check_told(branches: Sequence[Plan]) -> None:
             if column in taken:
                 is_info = field.type == CALL_TYPE
                 both = "tell of calls" if is_info else "capture failures"
-                own = "info='..'" if is_info else "on_error=sparkawait.Capture('..')"
+                own = "info='..'" if is_info else "sparkawait.OnError('capture', column='..')"
                 refuse(
                     f"`{taken[column]}` and `{branch.function_name}` both {both} in column"
                     f" `{column}`; give each one of its own, with_options({own})",

@@ -32,11 +32,11 @@ from sparkawait._plan.facts import UNKNOWN, Facts
 from sparkawait._policies import Adaptive
 from sparkawait._worker.results import ResultBuilder
 from sparkawait.batch import Batch
-from sparkawait.capture import ERROR_TYPE, Capture, kept_of, of_failures
 from sparkawait.channels import Credits
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunction
 from sparkawait.native_function import NativeFunction
+from sparkawait.on_error import ERROR_TYPE
 from sparkawait.rate_limit import RateLimit, sharers
 from sparkawait.types import check_input_names
 from sparkawait.wait_options import OPTIONS, WaitOptions
@@ -90,7 +90,7 @@ def numbered(name: str, taken: set[str]) -> str:
 Mode = Literal["ordered", "unordered", "key_ordered"]
 
 _TOLD = (
-    ("failures are captured", "give that another with on_error=sparkawait.Capture('..')"),
+    ("failures are captured", "give that another with sparkawait.OnError('capture', column='..')"),
     ("`info` tells of calls", "give `info` another name"),
 )
 """What columns are for that tell what happened to a row, and how to call them otherwise."""
@@ -204,7 +204,7 @@ class Plan:
     @cached_property
     def result_schema(self) -> pa.Schema:
         """The declared columns, nullable where a failed row leaves them empty."""
-        if kept_of(self.options.on_error) in ("fail", "drop"):
+        if self.options.on_error.action in ("fail", "drop"):
             return self.declared_schema
         metadata = cast("Any", self.declared_schema.metadata)
         return pa.schema(nullable(self.declared_schema), metadata=metadata)
@@ -220,8 +220,8 @@ class Plan:
     @property
     def error_field(self) -> pa.Field | None:
         """A column of the output with ``on_error="capture"``; null for other rows."""
-        kept = kept_of(self.options.on_error)
-        return pa.field(kept.column, ERROR_TYPE) if isinstance(kept, Capture) else None
+        column = self.options.on_error.column
+        return None if column is None else pa.field(column, ERROR_TYPE)
 
     @property
     def told_fields(self) -> list[pa.Field]:
@@ -343,7 +343,7 @@ class Plan:
         sizes = list(result_bytes[1:]) or [None] * len(self.branches)
         return {
             **{name: _told(getattr(options, name)) for name, it in OPTIONS.items() if it.of_task},
-            **of_failures(options.on_error),
+            **options.on_error.of_task(),
             "mode": self.mode,
             "input_schema": self.rows(input_schema),
             "hidden_schema": pa.schema([input_schema.field(name) for name in self.hidden]),

@@ -22,10 +22,10 @@ from sparkawait._plan.chain import Chain
 from sparkawait._plan.models import Model
 from sparkawait._plan.plan import Plan
 from sparkawait._worker.results import ResultBuilder
-from sparkawait.capture import ERROR_TYPE, Capture, FailAfter, kept_of
 from sparkawait.exceptions import ErrorKind, ResultError
 from sparkawait.functions import FunctionContext
 from sparkawait.native_function import NativeFunction
+from sparkawait.on_error import ERROR_TYPE
 
 Check = Callable[[pa.RecordBatch], pa.RecordBatch]
 _MOST_SHOWN = 3
@@ -128,20 +128,17 @@ class _ModelCheck:
         """Does with rows that are refused what ``on_error`` says."""
         self._context.add_metric("refused", len(refused))
         self._refused += len(refused)
-        on_error, kept = self._on_error, kept_of(self._on_error)
-        is_too_many = isinstance(on_error, FailAfter) and (
-            self._refused >= max(on_error.rows, on_error.ratio * self._seen)
-        )
-        if kept == "fail" or is_too_many:
+        action = self._on_error.action
+        if action == "fail" or self._on_error.is_reached(self._refused, self._seen):
             raise ResultError(next(iter(refused.values())), ErrorKind.RESULT_SCHEMA_MISMATCH)
         rows = range(batch.num_rows)
-        if kept == "drop":
+        if action == "drop":
             left = pa.array([row for row in rows if row not in refused], pa.int64())
             return pa.RecordBatch.from_arrays(arrays, schema=batch.schema).take(left)
         indices = pa.array([None if row in refused else row for row in rows], pa.int64())
         for at in range(first, first + self._count):
             arrays[at] = arrays[at].take(indices)
-        if isinstance(kept, Capture):
+        if action == "capture":
             errors = cast("list[Any]", arrays[first + self._count].to_pylist())
             for row, message in refused.items():
                 kind = str(ErrorKind.RESULT_SCHEMA_MISMATCH)

@@ -26,8 +26,8 @@ from sparkawait._worker.feeder import Feeder, with_texts
 from sparkawait._worker.life_cycle import Functions
 from sparkawait._worker.metrics import TaskMetrics, metrics_of_call, metrics_of_chain
 from sparkawait._worker.model_check import checks_of
-from sparkawait.capture import FailAfter
-from sparkawait.exceptions import AsyncFunctionError, add_note
+from sparkawait._worker.too_many import TooMany
+from sparkawait.exceptions import AsyncFunctionError
 from sparkawait.functions import FunctionContext
 
 __all__ = ["run"]
@@ -70,6 +70,7 @@ def run(
         empty ones.
 
     Raises:
+        AsyncFunctionError: At the end, if the share of rows that have failed is too high.
         InternalError: At the end, if the rows of the batches that came and that were yielded are
             not those that the operators have settled.
     """
@@ -82,16 +83,18 @@ def run(
         if first is None:
             return
         chain = plan if isinstance(plan, Chain) else Chain.of(plan)
-        arguments = chain.task_arguments(
-            first.schema,
-            partition,
-            consumer_seconds=consumer_seconds,
-            are_wanted=all(map(warm_up.is_known, chain.operators)),
-            result_bytes=[warm_up.result_bytes(known) for known in chain.operators],
+        task = Task(
+            **chain.task_arguments(
+                first.schema,
+                partition,
+                consumer_seconds=consumer_seconds,
+                are_wanted=all(map(warm_up.is_known, chain.operators)),
+                result_bytes=[warm_up.result_bytes(known) for known in chain.operators],
+            )
         )
-        task = Task(**arguments)
         functions = Functions(chain, task, partition)
-        checks = checks_of(chain, functions.contexts)
+        too_many = TooMany(chain, functions.contexts)
+        checks = [*checks_of(chain, functions.contexts), too_many.look_at]
         passed = chain.passed_schema(first.schema)
         metrics = _MetricsReport(chain, task.metrics, functions.contexts, on_metrics)
         finished, left, passed_on = False, 0, 0
@@ -99,8 +102,9 @@ def run(
             try:
                 functions.open()
                 # Before there is input: what an error needs to be told, it has by then.
-                driver = threading.Thread(target=task.drive, name="sparkawait-task", daemon=True)
-                address_space.start(driver)
+                address_space.start(
+                    threading.Thread(target=task.drive, name="sparkawait-task", daemon=True)
+                )
                 feeder.start(task)
                 while (batch := task.next(heartbeat)) is not None:
                     left += batch.num_rows
@@ -112,10 +116,12 @@ def run(
                     # Another thread may take the next batch.
                     check_may_wait()
                 # A class that refuses a row leaves it out behind the operators.
-                on_end(task.settle(feeder.rows, left) + left - passed_on)
+                left = task.settle(feeder.rows, left) + left - passed_on
+                too_many.judge(task.metrics())
+                on_end(left)
                 finished = True
             except AsyncFunctionError as error:
-                _note_too_many(chain, task.metrics(), error)
+                too_many.note(task.metrics(), error)
                 raise
             finally:
                 if finished or task.is_open:
@@ -133,20 +139,6 @@ def run(
                     if finished:
                         raise error
                     _logger.warning("after the task had ended: %s", error, exc_info=error.__cause__)
-
-
-def _note_too_many(chain: Chain, metrics: Sequence[TaskMetrics], error: AsyncFunctionError) -> None:
-    """Says that a task failed because of many rows, and not of the one that the error is about."""
-    for plan, counts in zip(chain.operators, metrics, strict=False):
-        on_error = plan.options.on_error
-        failed = counts.get("failed", 0)
-        if isinstance(on_error, FailAfter) and failed >= on_error.rows:
-            ended = failed + counts["emitted"] + counts["dropped"]
-            add_note(
-                error,
-                f"{failed} rows of `{plan.function_name}` have failed, of {ended} in this task that"
-                f" have ended, which is too many for {on_error}",
-            )
 
 
 class _MetricsReport:

@@ -24,12 +24,12 @@ import pyarrow as pa
 
 from sparkawait import _core
 from sparkawait._plan.checks import refuse, shown
-from sparkawait.capture import Capture
 from sparkawait.connectors.http_body import Each, Lines, changed
 from sparkawait.connectors.http_client import Client
 from sparkawait.connectors.http_request import HttpFunction, Request
 from sparkawait.exceptions import ErrorKind
 from sparkawait.function_options import FunctionWithOptions
+from sparkawait.on_error import OnError
 
 # -- whether a document has something at a path, and what there is on the way. Pure functions
 
@@ -215,7 +215,7 @@ def _call(
     rows: object, asking: HttpFunction
 ) -> tuple[dict[str, Any], dict[str, Any] | None, _Answer | None]:
     """Makes the call; returns the row, why there is no answer, and the answer."""
-    options: dict[str, Any] = {"on_error": Capture(_ERROR), "retry": 0}
+    options: dict[str, Any] = {"on_error": OnError("capture", column=_ERROR), "retry": 0}
     if isinstance(rows, Mapping):
         rows = pa.RecordBatch.from_pylist([dict(cast("Mapping[str, Any]", rows))])
     if isinstance(rows, (pa.RecordBatch, pa.Table)):
@@ -276,7 +276,7 @@ def _made_of(
         replayed = replace(function, url=f"http://{relay}/", options=here, input_columns=columns)
         batch = pa.RecordBatch.from_pylist([{"": 0, **{name: row[name] for name in columns}}])
         output = sparkawait.arrow.ordered_wait(
-            [batch], replayed, output="replace", retry=0, on_error=Capture(_ERROR)
+            [batch], replayed, output="replace", retry=0, on_error=OnError("capture", column=_ERROR)
         )
         made = [found for part in output for found in part.to_pylist()]
     error = made[0][_ERROR] if made else None

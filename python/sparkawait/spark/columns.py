@@ -26,7 +26,6 @@ from sparkawait._plan.function_checks import identity_of
 from sparkawait._plan.plan import Plan
 from sparkawait._worker.metrics import TaskMetrics
 from sparkawait._worker.results import Built, ResultBuilder
-from sparkawait.capture import FailAfter
 from sparkawait.exceptions import ConfigurationError, ErrorKind, ResultError
 from sparkawait.native_function import NativeFunction
 from sparkawait.spark.column_rows import Counts, cut, numbered, one_for_each, unlike
@@ -123,10 +122,8 @@ def dropping_misses(plan: Plan) -> Plan:
     identity = plan.identity and identity_of(function, travels=True)
     given: dict[str, Any] = plan.options.given
     kept = plan.options.on_error
-    if isinstance(kept, FailAfter):
-        given = {**given, "on_error": replace(kept, on_error="drop")}
-    elif kept == "null":
-        given = {**given, "on_error": "drop"}
+    if kept.action == "null":
+        given = {**given, "on_error": replace(kept, action="drop")}
     return replace(plan, function=function, options=WaitOptions(**given), identity=identity)
 
 

@@ -35,12 +35,12 @@ from sparkawait._plan.function_checks import to_function
 from sparkawait._plan.plan import Plan
 from sparkawait._plan.resolve import all_given
 from sparkawait._worker.results import Built, ResultBuilder
-from sparkawait.capture import kept_of
 from sparkawait.exceptions import ErrorKind
 from sparkawait.function_options import FunctionWithOptions, with_own_options
 from sparkawait.functions import AsyncFunction, AsyncFunctionLike
 from sparkawait.metrics import Metrics
 from sparkawait.native_function import NativeFunction
+from sparkawait.on_error import action_of
 from sparkawait.spark.carry import step_of
 from sparkawait.spark.partition import PartitionTask, renamed
 from sparkawait.spark.schemas import to_arrow
@@ -110,7 +110,7 @@ def send(
 
     For functions that are called for what they do. What a Python function returns is not looked at,
     so it needs no schema. A row that fails for good does not end the action: ``on_error`` is
-    ``"capture"``, unless you say ``"fail"`` or `sparkawait.FailAfter`.
+    ``"capture"``, unless you say ``"fail"``, or how many are too many with `sparkawait.OnError`.
 
     Args:
         df: The rows. Not a stream: call it in a ``foreachBatch``.
@@ -163,11 +163,11 @@ def _checked(
         if name in _NO_USE:
             refuse(f"`{name}` is of no use to `send`: {_NO_USE[name]}; leave it out")
     on_error = given.setdefault("on_error", "capture")
-    kept = kept_of(on_error)
-    if kept in ("null", "drop"):
+    action = action_of(on_error)
+    if action in ("null", "drop"):
         refuse(
-            f"`on_error` of `send` must keep what failed, got {shown(kept)}; leave it out, or give"
-            " 'fail', a sparkawait.Capture or a FailAfter that captures"
+            f"`on_error` of `send` must keep what failed, got {shown(action)}; leave it out, or"
+            " give 'fail', or a sparkawait.OnError that captures"
         )
     called, _ = to_function(bare)
     return called, given

@@ -15,10 +15,10 @@ from sparkawait._emission import CarryOver, OutputBatches, WatermarkStrategy
 from sparkawait._policies import Adaptive, CircuitBreaker, Hedge
 from sparkawait._quantities import ColumnsLike, Duration, Size
 from sparkawait.cache import Cache
-from sparkawait.capture import OnError
 from sparkawait.channels import Channel
 from sparkawait.functions import AsyncFunctionLike, AsyncFunctionsLike
 from sparkawait.metrics import Metrics
+from sparkawait.on_error import OnErrorLike
 from sparkawait.rate_limit import RateLimits
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.spark.udf import AsyncUserDefinedFunction
@@ -43,7 +43,7 @@ def ordered_wait(
     capacity: Size | None = None,
     retry: AsyncRetryStrategy | int | None = None,
     hedge: Hedge | str | bool | None = None,
-    on_error: OnError = "fail",
+    on_error: OnErrorLike = "fail",
     on_timeout: Any | Callable[[Row], Any] = None,
     info: str | None = None,
     output: Output = "append",
@@ -101,9 +101,10 @@ def ordered_wait(
             idempotent functions: lookups, GET, and Python functions declared so.
         on_error: What happens to a row that failed for good: `"fail"` fails the task, `"null"`
             leaves its returned columns null, `"drop"` drops it, `"capture"` adds a struct column
-            `error` with kind, message, attempts and status. `sa.Capture(..)` gives the column
-            another name, which a second call needs. `sa.FailAfter(rows=, ratio=, on_error=)` does
-            this until too many rows of a task have failed, and fails the task then.
+            `error` with kind, message, attempts and status. `sa.OnError("capture", column="why")`
+            gives the column another name, which a second call needs; `stop_after=1000` and
+            `stop_ratio=0.1` fail a task in which so many rows, or such a share of them, have
+            failed.
         on_timeout: Results for a row that timed out or exceeded `max_wait`, or a plain function of
             the row that returns them. Python functions only.
         info: A name, such as `"call"`, of a struct column that tells of the calls of each row,
@@ -167,7 +168,7 @@ def unordered_wait(
     capacity: Size | None = None,
     retry: AsyncRetryStrategy | int | None = None,
     hedge: Hedge | str | bool | None = None,
-    on_error: OnError = "fail",
+    on_error: OnErrorLike = "fail",
     on_timeout: Any | Callable[[Row], Any] = None,
     info: str | None = None,
     output: Output = "append",
@@ -218,9 +219,10 @@ def unordered_wait(
             idempotent functions: lookups, GET, and Python functions declared so.
         on_error: What happens to a row that failed for good: `"fail"` fails the task, `"null"`
             leaves its returned columns null, `"drop"` drops it, `"capture"` adds a struct column
-            `error` with kind, message, attempts and status. `sa.Capture(..)` gives the column
-            another name, which a second call needs. `sa.FailAfter(rows=, ratio=, on_error=)` does
-            this until too many rows of a task have failed, and fails the task then.
+            `error` with kind, message, attempts and status. `sa.OnError("capture", column="why")`
+            gives the column another name, which a second call needs; `stop_after=1000` and
+            `stop_ratio=0.1` fail a task in which so many rows, or such a share of them, have
+            failed.
         on_timeout: Results for a row that timed out or exceeded `max_wait`, or a plain function of
             the row that returns them. Python functions only.
         info: A name, such as `"call"`, of a struct column that tells of the calls of each row,
@@ -278,7 +280,7 @@ def key_ordered_wait(
     capacity: Size | None = None,
     retry: AsyncRetryStrategy | int | None = None,
     hedge: Hedge | str | bool | None = None,
-    on_error: OnError = "fail",
+    on_error: OnErrorLike = "fail",
     on_timeout: Any | Callable[[Row], Any] = None,
     info: str | None = None,
     output: Output = "append",
@@ -331,9 +333,10 @@ def key_ordered_wait(
             idempotent functions: lookups, GET, and Python functions declared so.
         on_error: What happens to a row that failed for good: `"fail"` fails the task, `"null"`
             leaves its returned columns null, `"drop"` drops it, `"capture"` adds a struct column
-            `error` with kind, message, attempts and status. `sa.Capture(..)` gives the column
-            another name, which a second call needs. `sa.FailAfter(rows=, ratio=, on_error=)` does
-            this until too many rows of a task have failed, and fails the task then.
+            `error` with kind, message, attempts and status. `sa.OnError("capture", column="why")`
+            gives the column another name, which a second call needs; `stop_after=1000` and
+            `stop_ratio=0.1` fail a task in which so many rows, or such a share of them, have
+            failed.
         on_timeout: Results for a row that timed out or exceeded `max_wait`, or a plain function of
             the row that returns them. Python functions only.
         info: A name, such as `"call"`, of a struct column that tells of the calls of each row,
@@ -392,7 +395,7 @@ def async_udf(
     capacity: Size | None = None,
     retry: AsyncRetryStrategy | int | None = None,
     hedge: Hedge | str | bool | None = None,
-    on_error: OnError = "fail",
+    on_error: OnErrorLike = "fail",
     on_timeout: Any | Callable[[Row], Any] = None,
     info: str | None = None,
     cache: Cache | str | bool | None = None,
@@ -419,7 +422,7 @@ def async_udf(
     capacity: Size | None = None,
     retry: AsyncRetryStrategy | int | None = None,
     hedge: Hedge | str | bool | None = None,
-    on_error: OnError = "fail",
+    on_error: OnErrorLike = "fail",
     on_timeout: Any | Callable[[Row], Any] = None,
     info: str | None = None,
     cache: Cache | str | bool | None = None,
@@ -446,7 +449,7 @@ def async_udf(
     capacity: Size | None = None,
     retry: AsyncRetryStrategy | int | None = None,
     hedge: Hedge | str | bool | None = None,
-    on_error: OnError = "fail",
+    on_error: OnErrorLike = "fail",
     on_timeout: Any | Callable[[Row], Any] = None,
     info: str | None = None,
     cache: Cache | str | bool | None = None,
@@ -507,9 +510,10 @@ def async_udf(
             idempotent functions: lookups, GET, and Python functions declared so.
         on_error: What happens to a row that failed for good: `"fail"` fails the task, `"null"`
             leaves its returned columns null, `"drop"` drops it, `"capture"` adds a struct column
-            `error` with kind, message, attempts and status. `sa.Capture(..)` gives the column
-            another name, which a second call needs. `sa.FailAfter(rows=, ratio=, on_error=)` does
-            this until too many rows of a task have failed, and fails the task then.
+            `error` with kind, message, attempts and status. `sa.OnError("capture", column="why")`
+            gives the column another name, which a second call needs; `stop_after=1000` and
+            `stop_ratio=0.1` fail a task in which so many rows, or such a share of them, have
+            failed.
         on_timeout: Results for a row that timed out or exceeded `max_wait`, or a plain function of
             the row that returns them. Python functions only.
         info: A name, such as `"call"`, of a struct column that tells of the calls of each row,

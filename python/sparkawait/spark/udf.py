@@ -24,12 +24,12 @@ from sparkawait._plan.facts import facts_of, is_declared
 from sparkawait._plan.option import documented, refuse_unknown
 from sparkawait._plan.plan import Plan
 from sparkawait._plan.return_types import names_columns, schema_of
-from sparkawait.capture import kept_of
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.function_options import FunctionWithOptions, with_own_options
 from sparkawait.functions import AsyncFunction, AsyncFunctionLike, declared
 from sparkawait.metrics import Metrics, accumulator_of
 from sparkawait.native_function import NativeFunction
+from sparkawait.on_error import action_of
 from sparkawait.spark.columns import (
     Arguments,
     ColumnPlan,
@@ -354,7 +354,7 @@ class AsyncUserDefinedFunction:
             )
             raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID)
         is_struct = isinstance(self.returnType, StructType)
-        if not _HAS_ARROW_UDF and is_struct and kept_of(self._plan.options.on_error) == "null":
+        if not _HAS_ARROW_UDF and is_struct and self._plan.options.on_error.action == "null":
             msg = (
                 f"before Spark 4.1 the struct that `{name}` returns cannot be null in SQL; use"
                 " on_error='capture', return one column, or call it on columns"
@@ -462,7 +462,7 @@ def check_options(given: Mapping[str, object]) -> None:
             refuse_unknown(name, COLUMN_OPTIONS)
         if not option.of_columns and value != option.default:
             refuse(f"`{name}` is not an option of a column function; use ordered_wait")
-    if kept_of(cast("Any", given.get("on_error"))) == "drop":
+    if action_of(given.get("on_error")) == "drop":
         refuse("`on_error` must not be 'drop' for a column function; use ordered_wait to drop rows")
 
 

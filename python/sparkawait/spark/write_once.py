@@ -29,7 +29,6 @@ from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from sparkawait._plan.checks import choice, integer, refuse, refuse_column, shown, text
 from sparkawait._plan.option import refuse_unknown
 from sparkawait._quantities import columns, named
-from sparkawait.capture import kept_of
 from sparkawait.exceptions import ErrorKind
 from sparkawait.functions import AsyncFunctionsLike
 from sparkawait.metrics import Metrics
@@ -182,7 +181,7 @@ def _check(df: DataFrame, plan: Plan, names: Sequence[str], again: str | None) -
     if again is not None and plan.error_field is None:
         refuse(
             "`again` needs failed rows that are written as such, got"
-            f" on_error={shown(kept_of(plan.options.on_error))}; set on_error='capture'"
+            f" on_error={shown(plan.options.on_error.action)}; set on_error='capture'"
         )
     for name in names:
         if name not in df.columns:
@@ -360,7 +359,7 @@ def split(
     Args:
         out: What a wait function returned with ``on_error="capture"``; not a stream.
         path: Where the rows are written, and read from by both DataFrames.
-        column: The column with the failures, as `sparkawait.Capture` names it.
+        column: The column with the failures, as `sparkawait.OnError` names it.
         mode: What to do if there is something at `path`. With ``"append"`` the readers have what
             was there before, too.
         format: The format of the files, of those that keep a struct, such as ``"parquet"``.
@@ -391,7 +390,7 @@ def split(
     if column not in out.columns:
         refuse(
             f"`out` has no column `{column}`; call with on_error='capture', or name the column of"
-            " your sparkawait.Capture by `column`",
+            " your sparkawait.OnError by `column`",
             ErrorKind.COLUMN_MISSING,
         )
     out.write.format(format).mode(mode).save(where)

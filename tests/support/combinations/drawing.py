@@ -74,8 +74,7 @@ class Part:
     def on_error(self) -> str:
         """What happens to a row that failed, as long as the task does not."""
         given = self.options["on_error"]
-        kept = given.on_error if isinstance(given, sa.FailAfter) else given
-        return "capture" if isinstance(kept, sa.Capture) else kept
+        return given.action if isinstance(given, sa.OnError) else given
 
     @property
     def has_limits_in_time(self) -> bool:
@@ -152,8 +151,8 @@ def _failing(chance: random.Random, part: Part) -> Part:
     """Has some tasks fail when too many rows have."""
     if part.on_error == "fail" or not _maybe(chance, 0.3):
         return part
-    rows, ratio = chance.choice((1, 2, 5, 13)), chance.choice((0, 0, 0.3))
-    on_error = sa.FailAfter(rows=rows, ratio=ratio, on_error=part.on_error)
+    rows, ratio = chance.choice((1, 2, 5, 13)), chance.choice((None, None, 0.3))
+    on_error = sa.OnError(part.on_error, stop_after=rows, stop_ratio=ratio)
     return replace(part, options={**part.options, "on_error": on_error})
 
 

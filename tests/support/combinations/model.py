@@ -138,14 +138,14 @@ class Model:
     def _has_many_failures(self, calls: Calls) -> bool:
         """Whether so many rows may have failed that the task does."""
         many, rows = calls.part.options["on_error"], {str(it["id"]): it for it in self.case.rows}
-        if not isinstance(many, sa.FailAfter):
+        if not isinstance(many, sa.OnError):
             return False
         idents = set(calls.of) if calls.part.number and self.case.shape != "beside" else set(rows)
         failed = 0
         for ident in idents:
             row = rows[ident.split("#")[0]]
             failed += any(end.is_failure for end in ends_of(calls, ident, row))
-        return failed >= many.rows
+        return failed >= (1 if many.stop_ratio else many.stop_after)
 
     def _of_failures(self) -> Iterator[str]:
         """Yields where a task went on although too many of its rows had failed."""
@@ -154,8 +154,13 @@ class Model:
         for calls in self.calls:
             many, value = calls.part.options["on_error"], f"y{calls.part.number}"
             failed = sum(row[value] is None for row in self.found)
-            if isinstance(many, sa.FailAfter) and not many.ratio and failed >= many.rows:
+            if not isinstance(many, sa.OnError):
+                continue
+            ended = len(self.case.rows)
+            if many.stop_ratio is None and failed >= many.stop_after:
                 yield f"{failed} rows failed of {many}"
+            if many.stop_ratio is not None and ended >= 20 and failed >= many.stop_ratio * ended:
+                yield f"{failed} of {ended} rows failed of {many}"
 
     # --- calls
 

@@ -33,7 +33,7 @@ STALL_SECONDS = 10.0
 OPTIONS = {
     "capacity": 2 * CALLS,
     "max_concurrency": CALLS,
-    "output_batches": sa.OutputBatches(buffer_timeout="2ms"),
+    "tuning": sa.Tuning(buffer_timeout="2ms"),
 }
 CHANNEL = sa.Channel("destination", max_backlog=50_000)
 

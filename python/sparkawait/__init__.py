@@ -33,7 +33,7 @@ from sparkawait._worker import address_space  # noqa: F401  # pyright: ignore[re
 from sparkawait import arrow, retry, typing
 from sparkawait._core import VERSION, Row
 from sparkawait._doctor.report import show_versions
-from sparkawait._emission import CarryOver, OutputBatches, WatermarkStrategy
+from sparkawait._emission import CarryOver, Tuning, WatermarkStrategy
 from sparkawait._policies import Adaptive, CircuitBreaker, Hedge
 from sparkawait.batch import Batch
 from sparkawait.cache import Cache
@@ -98,7 +98,6 @@ __all__ = [
     "NativeFunction",
     "OnError",
     "OperatorStateError",
-    "OutputBatches",
     "RateLimit",
     "ResultError",
     "RetryAfter",
@@ -106,6 +105,7 @@ __all__ = [
     "Row",
     "Sent",
     "SnapshotError",
+    "Tuning",
     "WaitOptions",
     "WatermarkStrategy",
     "__version__",

@@ -35,11 +35,11 @@ from sparkawait._quantities import (
 )
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
-_OF = " of OutputBatches"
+_OF = " of Tuning"
 
 
 class OutputTerms(NamedTuple):
-    """What `OutputBatches` come to, as `_core.Task` takes it; times are in seconds."""
+    """What a `Tuning` says of output batches, as `_core.Task` takes it; times are in seconds."""
 
     buffer_timeout: float | Literal["auto"] | None
     max_rows_per_batch: int
@@ -48,8 +48,8 @@ class OutputTerms(NamedTuple):
 
 
 @dataclass(frozen=True)
-class OutputBatches:
-    """Says when an output batch leaves that is not full, and when one is full.
+class Tuning:
+    """How a task begins and how its output leaves, for the option ``tuning=``.
 
     The defaults serve nearly all jobs: a batch leaves when Spark waits for it.
 
@@ -58,19 +58,23 @@ class OutputBatches:
             is waited for, as long as batches take no more than 2 % of the time, and at most 100 ms
             after the one before. A duration (str with unit, timedelta or seconds): when its first
             row is this old. ``None``: not before it is full.
-        max_rows: Most rows of a batch.
-        max_bytes: Most bytes of a batch, unless one row has more: an int, or a text (powers of
-            1024). Four times as much bounds the results that calls bring while others wait to be
-            emitted; fewer calls are in flight then.
+        max_rows: Most rows of an output batch.
+        max_bytes: Most bytes of an output batch, unless one row has more: an int, or a text
+            (powers of 1024). Four times as much bounds the results that calls bring while others
+            wait to be emitted; fewer calls are in flight then.
         target_latency: Sizes batches, and the calls of a batched function, so that a row takes
             about this long through them at the measured throughput, never above their limits.
             ``None`` lets them grow to these.
+        warm_up: Whether a task starts with few calls (an eighth, at least 4), so that ``show()``
+            and ``limit`` do not pay for rows that you won't see; full speed 100 ms after the first
+            rows were taken. Only in the first tasks of a function in a worker: a later ``show(3)``
+            may pay for ``max_concurrency`` rows and more.
 
     Raises:
         ConfigurationError: If a value is wrong.
 
     Examples:
-        >>> OutputBatches(buffer_timeout="10ms", max_bytes="16 MB").resolve().max_bytes_per_batch
+        >>> Tuning(buffer_timeout="10ms", max_bytes="16 MB").resolve().max_bytes_per_batch
         16777216
     """
 
@@ -78,13 +82,15 @@ class OutputBatches:
     max_rows: int = 8192
     max_bytes: Size = "64 MB"
     target_latency: Duration | None = None
+    warm_up: bool = True
 
     def __post_init__(self) -> None:
         """Checks the values."""
         self.resolve()
+        flag(self.warm_up, "warm_up", of=_OF)
 
     def resolve(self) -> OutputTerms:
-        """Returns the numbers.
+        """Returns the numbers of output batches.
 
         Raises:
             ConfigurationError: If one of them is wrong.
@@ -111,21 +117,22 @@ def _time_of(value: object) -> float | Literal["auto"] | None:
         raise ConfigurationError(msg, error.kind) from None
 
 
-def _checked(value: object, name: str) -> OutputBatches:
-    """Returns how output is cut into batches."""
+def _checked(value: object, name: str) -> Tuning:
+    """Returns how a task begins and how its output leaves."""
     if value is None:
-        return OutputBatches()
-    if not isinstance(value, OutputBatches):
-        refuse(f"`{name}` must be a sparkawait.OutputBatches, got {shown(value)}")
+        return Tuning()
+    if not isinstance(value, Tuning):
+        refuse(f"`{name}` must be a sparkawait.Tuning, got {shown(value)}")
     return value
 
 
-OUTPUT_BATCHES = Option(
-    "when output batches leave, and how large they are: `sa.OutputBatches(buffer_timeout=,"
-    " max_rows=, max_bytes=, target_latency=)`. `max_bytes` also limits the results that wait",
+TUNING = Option(
+    "how a task begins and how its output leaves, for few jobs: `sa.Tuning(buffer_timeout=,"
+    " max_rows=, max_bytes=, target_latency=, warm_up=)`. `max_bytes` limits output batches and the"
+    " results that wait; `warm_up=False` starts with all calls at once",
     _checked,
-    type="OutputBatches | None",
-    shown='= `sa.OutputBatches("auto", 8192, "64 MB", None)`',
+    type="Tuning | None",
+    shown='= `sa.Tuning("auto", 8192, "64 MB", None, True)`',
     of_function=False,
     is_rare=True,
 )

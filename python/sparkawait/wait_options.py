@@ -16,9 +16,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from sparkawait._call_info import INFO
-from sparkawait._emission import CARRY_OVER, OUTPUT_BATCHES, WATERMARK
+from sparkawait._emission import CARRY_OVER, TUNING, WATERMARK
 from sparkawait._plan.arguments import ColumnArguments, WaitArguments
-from sparkawait._plan.checks import ObjectOf, flag
+from sparkawait._plan.checks import ObjectOf
 from sparkawait._plan.option import (
     Option,
     checked,
@@ -140,18 +140,7 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
     rate_limit = RATE_LIMIT
     circuit_breaker = CIRCUIT_BREAKER
     watermark = WATERMARK
-    output_batches = OUTPUT_BATCHES
-    warm_up = Option(
-        "starts with few calls (an eighth, at least 4), so that `show()` and `limit` do not"
-        " pay for rows that you won't see; full speed 100 ms after the first rows were taken. Only"
-        " in the first tasks of a function in a worker: a later `show(3)` may pay for"
-        " `max_concurrency` rows and more",
-        flag,
-        default=True,
-        type="bool",
-        of_columns=False,
-        is_rare=True,
-    )
+    tuning = TUNING
     carry_over = CARRY_OVER
 
     given: dict[str, Any]

@@ -54,7 +54,9 @@ class Jobs:
         numbers = self._spark.range(self._settings["rows"], numPartitions=2)
         url = f"{self._settings['url']}/{name}/{{id}}"
         items = sa.http.get(url, schema="value bigint", client=sa.http.Client(proxy=False))
-        return sa.ordered_wait(numbers, items, timeout=None, capacity=20, warm_up=False)
+        return sa.ordered_wait(
+            numbers, items, timeout=None, capacity=20, tuning=sa.Tuning(warm_up=False)
+        )
 
     def speculation(self) -> int:
         """The service answers a row of the second task when both copies have asked for it."""

@@ -103,7 +103,9 @@ def test_a_coroutine_is_called_again_unless_twice_is_said_to_do_harm(
 ):
     function, called = hanging(batch, idempotent=declared)
 
-    found = capture(function, [3, 7], retry=AGAIN, attempt_timeout="50ms", warm_up=False)
+    found = capture(
+        function, [3, 7], retry=AGAIN, attempt_timeout="50ms", tuning=sa.Tuning(warm_up=False)
+    )
 
     assert [row["error"]["attempts"] for row in found] == [calls] * 2
     # Of a loop that is late, an attempt may be over before it is made.
@@ -142,7 +144,9 @@ def test_the_time_of_an_attempt_of_a_batched_coroutine_begins_with_its_call():
         called.extend(row.x for row in found)
         return [row.x for row in found]
 
-    found = capture(answer, [0, 1, 2, 3, 4], attempt_timeout="200ms", warm_up=False)
+    found = capture(
+        answer, [0, 1, 2, 3, 4], attempt_timeout="200ms", tuning=sa.Tuning(warm_up=False)
+    )
 
     assert called == [0, 1, 2, 3, 4]
     assert [row["error"] for row in found] == [None] * 5
@@ -158,7 +162,7 @@ def test_a_row_that_waits_for_a_call_of_many_is_not_called_twice(cache: sa.Cache
         return [row.x for row in found]
 
     hedge = sa.Hedge(after="100ms", max_extra=1.0)
-    found = capture(answer, [0, 1, 2], hedge=hedge, cache=cache, warm_up=False)
+    found = capture(answer, [0, 1, 2], hedge=hedge, cache=cache, tuning=sa.Tuning(warm_up=False))
 
     assert calls == [[0, 1, 2]]
     assert [row["v"] for row in found] == [0, 1, 2]
@@ -176,7 +180,9 @@ def test_a_batched_call_that_is_slow_has_a_second_one_beside_it():
         return [row.x for row in found]
 
     hedge = sa.Hedge(after="50ms", max_extra=1.0)
-    found = capture(first_hangs, [0, 1], hedge=hedge, warm_up=False, max_concurrency=5)
+    found = capture(
+        first_hangs, [0, 1], hedge=hedge, tuning=sa.Tuning(warm_up=False), max_concurrency=5
+    )
 
     assert [row["v"] for row in found] == [0, 1]
     assert calls == [[0, 1], [0, 1]]
@@ -189,7 +195,7 @@ def test_adaptive_does_not_count_the_wait_for_company():
 
     # The first call takes seven rows, all that there are.
     calls = sa.Adaptive(1, 3, max_latency="150ms")
-    options = {"max_concurrency": calls, "warm_up": False}
+    options = {"max_concurrency": calls, "tuning": sa.Tuning(warm_up=False)}
     plan = resolve_unpickled("ordered", answer, input_schema=None, **options)
     seen: list[dict[str, Any]] = []
     out = run(plan, iter([pa.record_batch({"x": [5] * 7})]), on_metrics=seen.append)
@@ -247,7 +253,7 @@ def test_rows_that_wait_for_a_cached_call_have_no_attempt(
             on_error="capture",
             info="call",
             metrics=metrics,
-            warm_up=False,
+            tuning=sa.Tuning(warm_up=False),
         )
         found = out.to_table().to_pylist()
         over.set()

@@ -60,7 +60,7 @@ def table_of(made: str) -> tuple[pa.Table, list[str | None]]:
 
 
 def statuses(function: Any, table: pa.Table) -> list[tuple[int, int | None]]:
-    out = sa.arrow.ordered_wait(table, function, max_concurrency=1, warm_up=False)
+    out = sa.arrow.ordered_wait(table, function, max_concurrency=1, tuning=sa.Tuning(warm_up=False))
     return [(row["n"], row["status"]) for row in out.to_table().to_pylist()]
 
 

@@ -418,7 +418,7 @@ def test_a_task_that_ends_early_ends_its_requests():
         batches = sa.arrow.ordered_wait(
             [pa.record_batch({"x": list(range(64))})],
             lookup(server),
-            output_batches=sa.OutputBatches(max_rows=8),
+            tuning=sa.Tuning(max_rows=8),
         )
         assert next(batches)["v"].to_pylist()[0] == 0
         batches.close()

@@ -61,7 +61,7 @@ def test_a_host_that_stands_still_holds_its_own_calls(others, mode):
         ports = [still] * 200 + [port for port in others.ports for _ in range(EACH)]
         wait = getattr(sparkawait.arrow, f"{mode}_wait")
         # Otherwise a tenth of few calls, until the first of all rows leaves: 10 s.
-        options = {"capacity": 1000, "channel": sa.Channel(), "warm_up": False}
+        options = {"capacity": 1000, "channel": sa.Channel(), "tuning": sa.Tuning(warm_up=False)}
         out = wait([rows_of(ports)], get(), **options)
         found = [row for batch in out for row in batch.to_pylist()]
 

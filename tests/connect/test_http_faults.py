@@ -265,7 +265,9 @@ def test_a_server_sees_as_many_calls_in_flight_as_max_concurrency_says(
     rows = pa.RecordBatch.from_pydict({"url": urls})
     client, hosts = sa.http.Client(proxy=False), [server.url, silent.url]
     function = sa.http.get("{url}", "n bigint", client=client, allow_hosts=hosts)
-    out = sa.arrow.unordered_wait([rows], function, warm_up=False, timeout=None, **options)
+    out = sa.arrow.unordered_wait(
+        [rows], function, tuning=sa.Tuning(warm_up=False), timeout=None, **options
+    )
 
     assert next(out)["n"].to_pylist() == [0]
     wait_until(lambda: silent.stats()["in_flight"] == calls)
@@ -279,7 +281,7 @@ def test_calls_in_flight_end_with_the_iterator(server, silent):
     options = {"client": sa.http.Client(proxy=False), "allow_hosts": [server.url, silent.url]}
     function = sa.http.get("{url}", "n bigint", **options)
     urls = urls_of(f"{server.url}/numbers/0", silent)
-    out = sa.arrow.unordered_wait([urls], function, warm_up=False)
+    out = sa.arrow.unordered_wait([urls], function, tuning=sa.Tuning(warm_up=False))
     assert next(out)["n"].to_pylist() == [0]
     wait_until(lambda: silent.stats()["in_flight"] == 20)
 
@@ -296,7 +298,7 @@ def test_calls_in_flight_over_http2_end_with_the_iterator(tmp_path, silent):
         client = sa.http.Client(proxy=False, version="2")
         function = sa.http.get("{url}", "n bigint", client=client, allow_hosts=[nginx.url])
         urls = urls_of(f"{nginx.url}/quick", silent, nginx.url)
-        out = sa.arrow.unordered_wait([urls], function, warm_up=False)
+        out = sa.arrow.unordered_wait([urls], function, tuning=sa.Tuning(warm_up=False))
         assert next(out)["n"].to_pylist() == [0]
         wait_until(lambda: silent.stats()["in_flight"] == 20)
 
@@ -314,7 +316,9 @@ def test_calls_in_flight_end_with_the_row_that_fails_the_task(silent):
     with ScriptedServer(answer) as broken:
         options = {"client": sa.http.Client(proxy=False), "allow_hosts": [broken.url, silent.url]}
         function = sa.http.get("{url}", "n bigint", **options)
-        out = sa.arrow.unordered_wait([urls_of(broken.url, silent)], function, warm_up=False)
+        out = sa.arrow.unordered_wait(
+            [urls_of(broken.url, silent)], function, tuning=sa.Tuning(warm_up=False)
+        )
         with pytest.raises(sa.AsyncFunctionError, match="400 Bad Request"):
             list(out)
 
@@ -325,7 +329,12 @@ def test_calls_in_flight_end_with_the_row_that_fails_the_task(silent):
 def test_no_more_calls_than_connections_are_on_their_way(server):
     server.set_latency("2ms")
 
-    found = look_up(numbers(server.url, max_requests=7), range(100), capacity=100, warm_up=False)
+    found = look_up(
+        numbers(server.url, max_requests=7),
+        range(100),
+        capacity=100,
+        tuning=sa.Tuning(warm_up=False),
+    )
 
     assert found == list(range(100))
     assert server.stats()["max_in_flight"] == 7

@@ -85,7 +85,12 @@ class RawServer(socketserver.ThreadingTCPServer):
 
 def rows(function, count: int = 1) -> list[dict]:
     batch = pa.record_batch({"id": [str(row) for row in range(count)]})
-    options = {"on_error": "capture", "retry": 0, "max_concurrency": 1, "warm_up": False}
+    options = {
+        "on_error": "capture",
+        "retry": 0,
+        "max_concurrency": 1,
+        "tuning": sa.Tuning(warm_up=False),
+    }
     out = sa.arrow.ordered_wait([batch], function, **options)
     found = pa.Table.from_batches(out).to_pylist()
     assert [row["id"] for row in found] == batch["id"].to_pylist()

@@ -122,7 +122,7 @@ def test_a_server_that_ends_connections_after_some_requests_gets_them_over_few(
         function = request(
             method, nginx.url, client=sa.http.Client(proxy=False, ca=certificates.ca)
         )
-        found = rows_of(rows, function, max_concurrency=97, warm_up=False)
+        found = rows_of(rows, function, max_concurrency=97, tuning=sa.Tuning(warm_up=False))
         seen = [line.split() for line in nginx.requests]
     assert [row["n"] for row in found] == list(range(rows))
     assert Counter(args for _, args in seen) == {f"id={i}": 1 for i in range(rows)}
@@ -138,7 +138,7 @@ def test_a_server_with_few_streams_takes_all_requests(tmp_path, certificates, me
         function = request(
             method, nginx.url, client=sa.http.Client(proxy=False, ca=certificates.ca)
         )
-        found = rows_of(1009, function, max_concurrency=97, warm_up=False)
+        found = rows_of(1009, function, max_concurrency=97, tuning=sa.Tuning(warm_up=False))
         seen = [line.split() for line in nginx.requests]
     assert [row["n"] for row in found] == list(range(1009))
     assert Counter(args for _, args in seen) == {f"id={i}": 1 for i in range(1009)}

@@ -55,7 +55,7 @@ class Front:
         client = sa.http.Client(ca=self.certificates.ca, proxy=False)
         function = sa.http.get(f"{url}/{{id}}", "protocol string", client=client)
         rows = pa.RecordBatch.from_pydict({"id": list(range(calls))})
-        options = {"max_concurrency": calls, "warm_up": False} | options
+        options = {"max_concurrency": calls, "tuning": sa.Tuning(warm_up=False)} | options
         batches = sa.arrow.ordered_wait([rows], function, **options)
         return [row["protocol"] for batch in batches for row in batch.to_pylist()]
 

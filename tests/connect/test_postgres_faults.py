@@ -39,7 +39,7 @@ def batch_of(first: int, rows: int = 100) -> pa.RecordBatch:
 def failure_of(function: object, **options: Any) -> str:
     options = {"on_error": "capture"} | options
     (out,) = sa.arrow.ordered_wait(
-        [batch_of(1, 1)], function, output_batches=sa.OutputBatches(buffer_timeout=None), **options
+        [batch_of(1, 1)], function, tuning=sa.Tuning(buffer_timeout=None), **options
     )
     return out.to_pydict()["error"][0]["message"]
 
@@ -149,7 +149,7 @@ def test_a_statement_that_nobody_waits_for_is_ended_and_others_take_its_place(
             function,
             on_error="null",
             timeout=timeout,
-            output_batches=sa.OutputBatches(buffer_timeout=None),
+            tuning=sa.Tuning(buffer_timeout=None),
         )
         return out.column("k2").to_pylist()
 
@@ -162,7 +162,7 @@ def test_a_statement_that_nobody_waits_for_is_ended_and_others_take_its_place(
 def test_a_task_that_is_closed_leaves_no_statement_behind(server: PostgresServer) -> None:
     function = postgres.lookup(server.dsn, SLEEP, ["k"], schema="k2 int", batch=1)
     keys = pa.RecordBatch.from_pydict({"k": pa.array([1, 2, 3, 0, 0], pa.int32())})
-    out = sa.arrow.unordered_wait([keys], function, output_batches=sa.OutputBatches(max_rows=1))
+    out = sa.arrow.unordered_wait([keys], function, tuning=sa.Tuning(max_rows=1))
 
     assert next(out).column("k2").to_pylist()[0] > 0
     wait_until(lambda: active(server) != "0")

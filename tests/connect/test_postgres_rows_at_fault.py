@@ -61,7 +61,7 @@ def look_up(function: postgres.Lookup, keys: list[int], **options: Any) -> pa.Ta
         "on_error": "capture",
         "max_concurrency": ROWS,
         "capacity": ROWS,
-        "warm_up": False,
+        "tuning": sa.Tuning(warm_up=False),
         **options,
     }
     return pa.Table.from_batches(list(sa.arrow.ordered_wait([batch], function, **options)))
@@ -202,8 +202,7 @@ def test_what_is_no_rows_fault_is_not_searched_for(
         on_error="capture",
         max_concurrency=ROWS,
         capacity=ROWS,
-        output_batches=sa.OutputBatches(buffer_timeout=None),
-        warm_up=False,
+        tuning=sa.Tuning(buffer_timeout=None, warm_up=False),
         retry=0,
     )
 

@@ -87,7 +87,7 @@ def test_a_node_that_stands_still_holds_its_own_rows_and_no_others(cluster):
             capacity=capacity,
             channel=NODES,
             timeout=None,
-            output_batches=sa.OutputBatches(buffer_timeout=0, max_rows=1),
+            tuning=sa.Tuning(buffer_timeout=0, max_rows=1),
         )
         early = [next(out).to_pylist()[0] for _ in range(ROWS - len(own))]
     rest = [row for part in out for row in part.to_pylist()]

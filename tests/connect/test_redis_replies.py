@@ -19,7 +19,9 @@ EXPECTED = [{"id": i, "v": f"value {i}"} for i in range(2500)]
 
 def lookup(function, rows, **options):
     batch = pa.RecordBatch.from_pylist(rows)
-    out = sa.arrow.ordered_wait([batch], function, **{"warm_up": False, **options})
+    out = sa.arrow.ordered_wait(
+        [batch], function, **{"tuning": sa.Tuning(warm_up=False), **options}
+    )
     return [row for batch in out for row in batch.to_pylist()]
 
 
@@ -86,7 +88,7 @@ def test_a_slow_server_holds_back_no_row_that_it_answered():
             yield pa.RecordBatch.from_pylist(ROWS[1:2])
 
         out = sa.arrow.ordered_wait(
-            batches(), function, capacity=1, output_batches=sa.OutputBatches(buffer_timeout="1ms")
+            batches(), function, capacity=1, tuning=sa.Tuning(buffer_timeout="1ms")
         )
         try:
             assert next(row for batch in out for row in batch.to_pylist()) == EXPECTED[0]

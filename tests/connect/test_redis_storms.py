@@ -264,7 +264,7 @@ def test_a_node_in_a_storm_holds_its_own_rows_and_no_others():
             channel=sa.Channel(count=3),
             retry=sa.retry.fixed_delay(1_000_000, "5ms", budget=None),
             timeout="10min",
-            output_batches=sa.OutputBatches(buffer_timeout=0, max_rows=1),
+            tuning=sa.Tuning(buffer_timeout=0, max_rows=1),
         )
         early = [next(out).to_pylist()[0] for _ in range(300)]
         calm.set()

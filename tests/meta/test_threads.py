@@ -53,9 +53,7 @@ def test_a_finished_task_leaves_no_thread(settled):
 
 
 def test_a_closed_task_leaves_no_thread(settled):
-    results = arrow.unordered_wait(
-        batches(1000), double, output_batches=sa.OutputBatches(max_rows=1)
-    )
+    results = arrow.unordered_wait(batches(1000), double, tuning=sa.Tuning(max_rows=1))
     next(results)
     results.close()
     assert left_behind(settled) == []

@@ -218,8 +218,8 @@ def with_on_error(**given):
     return wait("ordered", on_error=sa.OnError(**given))
 
 
-def with_output_batches(**given):
-    return wait("ordered", output_batches=sa.OutputBatches(**given))
+def with_tuning(**given):
+    return wait("ordered", tuning=sa.Tuning(**given))
 
 
 def with_budget(**given):
@@ -320,7 +320,7 @@ CALLS = {
     "http.file": (with_file, parameters(http.file)),
     "http.Client": (with_client, parameters(http.Client)),
     "OnError": (with_on_error, parameters(sa.OnError)),
-    "OutputBatches": (with_output_batches, parameters(sa.OutputBatches)),
+    "Tuning": (with_tuning, parameters(sa.Tuning)),
     "RetryBudget": (with_budget, parameters(sa.RetryBudget)),
     "retry.fixed_delay": (
         partial(with_retry, retry.fixed_delay, FIXED),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sparkawait import (
     ConfigurationError,
     OnError,
-    OutputBatches,
+    Tuning,
     WatermarkStrategy,
     async_function,
     retry,
@@ -46,8 +46,7 @@ OPTIONS = st.fixed_dictionaries(
         | st.sampled_from(["ts", "id", "nope"]).map(
             lambda column: WatermarkStrategy.for_bounded_out_of_orderness(column, "1s")
         ),
-        "output_batches": ANYTHING | st.builds(OutputBatches, max_rows=st.integers(1, 13)),
-        "warm_up": st.booleans(),
+        "tuning": ANYTHING | st.builds(Tuning, max_rows=st.integers(1, 13), warm_up=st.booleans()),
         "schema": ANYTHING | st.sampled_from(["y int", "y bigint not null", "id int"]),
         "key": ANYTHING | st.sampled_from(["id", ["id", "ts"], "nope"]),
         "unknown": ANYTHING,

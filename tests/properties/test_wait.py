@@ -8,16 +8,14 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparkawait import Batch, OutputBatches, async_function, retry
+from sparkawait import Batch, Tuning, async_function, retry
 from sparkawait.arrow import key_ordered_wait, ordered_wait, unordered_wait
 
 LENGTHS = st.lists(st.integers(0, 40), max_size=8)
 SIZES = st.fixed_dictionaries(
     {
         "capacity": st.integers(1, 60),
-        "output_batches": st.builds(
-            OutputBatches, st.sampled_from([0, "1ms", "auto", None]), st.integers(1, 50)
-        ),
+        "tuning": st.builds(Tuning, st.sampled_from([0, "1ms", "auto", None]), st.integers(1, 50)),
     }
 )
 TURNS = st.lists(st.integers(0, 5), min_size=1, max_size=7)
@@ -53,7 +51,7 @@ def test_ordered_wait_emits_every_row_once_in_order(lengths, sizes, turns):
     results = list(ordered_wait(batches(lengths), waiting(turns), **sizes))
     assert column(results, "x") == list(range(sum(lengths)))
     assert column(results, "y") == [-x for x in range(sum(lengths))]
-    assert all(0 < batch.num_rows <= sizes["output_batches"].max_rows for batch in results)
+    assert all(0 < batch.num_rows <= sizes["tuning"].max_rows for batch in results)
 
 
 @given(LENGTHS, SIZES, TURNS)

@@ -223,7 +223,7 @@ def rows_of(spark: SparkSession) -> DataFrame:
 
 
 def by_wait(spark: SparkSession, function: Any, given: dict[str, Any]) -> DataFrame:
-    out = sa.ordered_wait(rows_of(spark), function, warm_up=False, **given)
+    out = sa.ordered_wait(rows_of(spark), function, tuning=sa.Tuning(warm_up=False), **given)
     return out.select([name for name in out.columns if name not in COLUMNS])
 
 

@@ -57,7 +57,9 @@ def test_as_many_threads_as_are_said_call_at_the_same_time(spark):
             self.barrier.wait(20)  # passes once all of them are there
             return {"together": threads}
 
-    rows = sa.unordered_wait(spark.range(2 * threads, numPartitions=1), Together(), warm_up=False)
+    rows = sa.unordered_wait(
+        spark.range(2 * threads, numPartitions=1), Together(), tuning=sa.Tuning(warm_up=False)
+    )
     assert rows.count() == 2 * threads
     assert rows.where(F.col("together") == threads).count() == 2 * threads
 

@@ -58,7 +58,7 @@ def test_attempts_statuses_and_costs_are_those_of_the_server(spark, answers, get
         max_concurrency=29,
         capacity=103,
         rate_limit=[sa.RateLimit("9007/s", cost=F.col("id") % 4, name="tokens"), "9001/s"],
-        output_batches=sa.OutputBatches(max_rows=61),
+        tuning=sa.Tuning(max_rows=61),
     )
 
     assert out.columns == ["id", "key", "v", "error", "call"]

@@ -89,7 +89,7 @@ def options_of(chance: random.Random) -> dict[str, Any]:
     drawn = {
         "channel": "key",
         "rate_limit": sa.RateLimit(chance.choice(("333/130ms", "1009/s")), burst=11),
-        "output_batches": sa.OutputBatches(
+        "tuning": sa.Tuning(
             buffer_timeout=chance.choice((0, "3ms", "auto", None)),
             max_rows=chance.choice((1, 13, 8192)),
             max_bytes=chance.choice((1, 1013, "64 MB")),
@@ -168,7 +168,7 @@ def carried_options_of(chance: random.Random, mode: str, vehicle: str | None) ->
     options = options_of(chance) | {
         "max_concurrency": chance.choice((5, 17)),
         "capacity": chance.choice((61, "1 MB")),
-        "output_batches": sa.OutputBatches(max_bytes=chance.choice((1013, 5003))),
+        "tuning": sa.Tuning(max_bytes=chance.choice((1013, 5003))),
     }
     if mode == "key_ordered":
         options["key"] = "key"

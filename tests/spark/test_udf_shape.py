@@ -309,15 +309,15 @@ def test_the_type_of_a_field_is_kept(rows):
     assert [row.r.b for row in found.collect()] == [[1], [2], [3]]
 
 
-def test_of_output_batches_a_column_has_what_spark_leaves_open(spark):
+def test_of_the_tuning_a_column_has_what_spark_leaves_open(spark):
     async def double(n):
         return 2 * n
 
-    output = sa.OutputBatches(max_bytes=211, target_latency="7ms")
-    twice = sa.async_udf(double, "long", output_batches=output)
+    output = sa.Tuning(max_bytes=211, target_latency="7ms")
+    twice = sa.async_udf(double, "long", tuning=output)
     rows = spark.range(13).select(twice("id").alias("n")).collect()
     assert [row.n for row in rows] == [2 * n for n in range(13)]
 
-    for cut in ({"buffer_timeout": None}, {"max_rows": 7}):
+    for cut in ({"buffer_timeout": None}, {"max_rows": 7}, {"tuning": sa.Tuning(warm_up=False)}):
         with pytest.raises(sa.ConfigurationError, match="batches cut by Spark"):
-            sa.async_udf(double, "long", output_batches=sa.OutputBatches(**cut))
+            sa.async_udf(double, "long", tuning=sa.Tuning(**cut))

@@ -45,6 +45,8 @@ def test_a_limit_waits_for_few_calls(spark, wait):
 def test_all_calls_are_made_without_a_warm_up(spark):
     numbers = spark.range(10_000, numPartitions=1)
 
-    out = sa.unordered_wait(numbers, Counted(100), capacity=100, timeout="20s", warm_up=False)
+    out = sa.unordered_wait(
+        numbers, Counted(100), capacity=100, timeout="20s", tuning=sa.Tuning(warm_up=False)
+    )
 
     assert out.limit(1).collect()[0].started == 100

@@ -80,18 +80,20 @@ def accepted(df: DataFrame, batch: pa.RecordBatch) -> None:
         timeout=1.5,
         attempt_timeout="1s",
         max_wait="30s",
-        output_batches=sa.OutputBatches(buffer_timeout=None),
+        tuning=sa.Tuning(buffer_timeout=None),
     )
     sa.ordered_wait(df, bare, schema="name string", on_timeout=fallback)
     sa.ordered_wait(df, bare, schema=pa.schema({"name": pa.string()}), on_timeout={"name": "?"})
-    sa.ordered_wait(df, bare, schema=StructType(), cache=sa.Cache(key="id"), warm_up=False)
+    sa.ordered_wait(
+        df, bare, schema=StructType(), cache=sa.Cache(key="id"), tuning=sa.Tuning(warm_up=False)
+    )
     sa.unordered_wait(df, sa.http.get("https://example.com/{id}", "name string"), capacity=1000)
     sa.unordered_wait(df, declared, channel=sa.Channel(functions.lower("tenant")))
     sa.unordered_wait(
         df,
         declared,
         channel=["tenant", "region"],
-        output_batches=sa.OutputBatches(max_bytes="1 MB"),
+        tuning=sa.Tuning(max_bytes="1 MB"),
     )
     sa.key_ordered_wait(df, declared, key=["id", "tenant"], retry=sa.retry.fixed_delay(3, "1s"))
     sa.key_ordered_wait(df, declared, key=["id", functions.lower("tenant")])
@@ -99,9 +101,7 @@ def accepted(df: DataFrame, batch: pa.RecordBatch) -> None:
     event_time = sa.WatermarkStrategy.for_bounded_out_of_orderness(functions.col("at"), "1s")
     sa.unordered_wait(df, declared, watermark=event_time)
     sa.async_udf(declared, timeout="1s", cache=sa.Cache(key="id"), columns=["id"])
-    sa.arrow.ordered_wait(
-        [batch], declared, output="replace", output_batches=sa.OutputBatches(max_rows=10)
-    )
+    sa.arrow.ordered_wait([batch], declared, output="replace", tuning=sa.Tuning(max_rows=10))
     sa.unordered_wait(df, declared, retry=3, hedge=True, cache="10min", channel=sa.Channel(count=3))
     sa.unordered_wait(df, declared, retry=sa.retry.exponential_backoff(), hedge="p95", cache=True)
     sa.unordered_wait(df, declared, rate_limit=["100/s", "adaptive"], carry_over=True)
@@ -143,7 +143,7 @@ def refused(df: DataFrame, batch: pa.RecordBatch) -> None:
     sa.key_ordered_wait(df, declared, key=5)  # pyright: ignore[reportArgumentType]
     sa.key_ordered_wait(df, declared)  # pyright: ignore[reportCallIssue]
     sa.async_udf(declared, output="append")  # pyright: ignore[reportCallIssue]
-    sa.arrow.ordered_wait([batch], declared, warm_up="no")  # pyright: ignore[reportArgumentType]
+    sa.arrow.ordered_wait([batch], declared, tuning="no")  # pyright: ignore[reportArgumentType]
     sa.arrow.ordered_wait([batch], declared, metrics={})  # pyright: ignore[reportArgumentType]
     sa.Metrics("local[2]")  # pyright: ignore[reportArgumentType]
     sa.WaitOptions(cache={})  # pyright: ignore[reportArgumentType]

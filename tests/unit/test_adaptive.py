@@ -25,7 +25,9 @@ def rows(*tenants, count=600):
 def run(function, batch, **options):
     """Returns the output rows, and the metrics."""
     totals = {}
-    plan = resolve_unpickled("unordered", function, input_schema=None, **options, warm_up=False)
+    plan = resolve_unpickled(
+        "unordered", function, input_schema=None, **options, tuning=sa.Tuning(warm_up=False)
+    )
     out = arrow.run(plan, iter([batch]), on_metrics=totals.update)
     return [row for part in out for row in part.to_pylist()], totals
 

@@ -14,9 +14,9 @@ from sparkawait import (
     ConfigurationError,
     ElementTimeoutError,
     ErrorKind,
-    OutputBatches,
     ResultError,
     RetryAfter,
+    Tuning,
     arrow,
     async_function,
     retry,
@@ -151,9 +151,7 @@ def test_output_replace_leaves_the_input_out():
 
 
 def test_batches_hold_no_more_than_max_rows():
-    results = list(
-        arrow.ordered_wait(batches(10), double, output_batches=OutputBatches(max_rows=4))
-    )
+    results = list(arrow.ordered_wait(batches(10), double, tuning=Tuning(max_rows=4)))
     assert max(batch.num_rows for batch in results) <= 4
 
 

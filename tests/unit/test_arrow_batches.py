@@ -142,8 +142,8 @@ def test_it_is_read_once(again):
 
 
 def test_a_loop_may_go_on_where_another_one_stopped():
-    batches = sa.OutputBatches(max_rows=5, buffer_timeout=None)
-    out = sa.arrow.ordered_wait(numbers(), square, output_batches=batches)
+    batches = sa.Tuning(max_rows=5, buffer_timeout=None)
+    out = sa.arrow.ordered_wait(numbers(), square, tuning=batches)
     first = next(iter(out))
 
     assert first.num_rows + sum(batch.num_rows for batch in out) == 13

@@ -45,7 +45,7 @@ COMBINED = {
     "with a cache": {"cache": sa.Cache(key="id")},
     "with limits": {"rate_limit": sa.RateLimit("90009/s", cost=3)},
     "with attempt_timeout and capture": {"attempt_timeout": "7s", "on_error": "capture"},
-    "in small batches": {"output_batches": sa.OutputBatches(max_rows=13)},
+    "in small batches": {"tuning": sa.Tuning(max_rows=13)},
     "with one call at a time": {"max_concurrency": 1},
 }
 
@@ -107,7 +107,9 @@ def test_rows_from_many_batches_are_put_together():
         return doubled(batch)
 
     source = table(1500).to_batches(max_chunksize=61)
-    rows = found(sa.arrow.unordered_wait(source, look, capacity=1500, warm_up=False))
+    rows = found(
+        sa.arrow.unordered_wait(source, look, capacity=1500, tuning=sa.Tuning(warm_up=False))
+    )
     assert rows == [(i, 2 * i) for i in range(1500)]
     assert sum(sizes) == 1500
     assert 61 < max(sizes) <= 500

@@ -45,7 +45,7 @@ def test_output_batches_have_no_more_bytes_than_permitted(wait, ddl, result):
         wait(
             batches(60, 40),
             function,
-            output_batches=sa.OutputBatches(max_bytes="1 MB"),
+            tuning=sa.Tuning(max_bytes="1 MB"),
             on_error="drop",
         )
     )
@@ -58,17 +58,17 @@ def test_output_batches_have_no_more_bytes_than_permitted(wait, ddl, result):
 
 def test_input_columns_count_too():
     wide = pa.RecordBatch.from_pydict({"x": range(50), "wide": ["x" * 100_000] * 50})
-    bounds = sa.OutputBatches(max_bytes="1 MB", buffer_timeout=None)
+    bounds = sa.Tuning(max_bytes="1 MB", buffer_timeout=None)
     function = returns("y int", {"y": 1})
-    out = list(arrow.ordered_wait([wide], function, output_batches=bounds))
+    out = list(arrow.ordered_wait([wide], function, tuning=bounds))
     assert [batch.num_rows for batch in out] == [10] * 5
-    (whole,) = arrow.ordered_wait([wide], function, output="replace", output_batches=bounds)
+    (whole,) = arrow.ordered_wait([wide], function, output="replace", tuning=bounds)
     assert whole.num_rows == 50
 
 
 def test_a_row_that_has_more_than_a_batch_may_have_is_one_of_its_own():
     function = returns("y string", {"y": "x" * 5000})
-    out = arrow.ordered_wait(batches(3), function, output_batches=sa.OutputBatches(max_bytes=9))
+    out = arrow.ordered_wait(batches(3), function, tuning=sa.Tuning(max_bytes=9))
     assert [batch.num_rows for batch in out] == [1, 1, 1]
 
 
@@ -78,8 +78,8 @@ def test_large_input_goes_through_with_few_bytes_permitted(wait):
     inputs = (
         pa.RecordBatch.from_pydict({"x": range(100), "text": [text] * 100}) for _ in range(20)
     )
-    full = sa.OutputBatches(max_bytes="64 KB", buffer_timeout=None)
-    out = wait(inputs, returns("y int", {"y": 1}), output_batches=full)
+    full = sa.Tuning(max_bytes="64 KB", buffer_timeout=None)
+    out = wait(inputs, returns("y int", {"y": 1}), tuning=full)
     assert sum(batch.num_rows for batch in out) == 2000
 
 

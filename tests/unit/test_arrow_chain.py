@@ -191,9 +191,7 @@ def test_output_that_is_abandoned_ends_both():
         return {"z": 1}
 
     inner = arrow.unordered_wait(batches(1), first)
-    out = arrow.unordered_wait(
-        inner, second, chain=True, output_batches=sa.OutputBatches(buffer_timeout="1ms")
-    )
+    out = arrow.unordered_wait(inner, second, chain=True, tuning=sa.Tuning(buffer_timeout="1ms"))
     assert next(out).num_rows == 1
     out.close()
     assert ended

@@ -12,7 +12,7 @@ from sparkawait import (
     AsyncFunction,
     AsyncFunctionError,
     ErrorKind,
-    OutputBatches,
+    Tuning,
     arrow,
     async_function,
 )
@@ -109,7 +109,7 @@ def endless():
 def test_closing_the_output_cancels_calls_and_closes_the_function():
     function = Recorded(hang_after=1)
     results = arrow.unordered_wait(
-        endless(), function, timeout=None, output_batches=OutputBatches(buffer_timeout=0)
+        endless(), function, timeout=None, tuning=Tuning(buffer_timeout=0)
     )
     next(results)
     results.close()
@@ -119,7 +119,7 @@ def test_closing_the_output_cancels_calls_and_closes_the_function():
 
 def test_an_output_that_is_abandoned_cleans_up():
     function = Recorded()
-    results = arrow.ordered_wait(endless(), function, output_batches=OutputBatches(max_rows=1))
+    results = arrow.ordered_wait(endless(), function, tuning=Tuning(max_rows=1))
     next(results)
     del results
     gc.collect()
@@ -133,7 +133,7 @@ def test_an_output_that_is_abandoned_on_the_loops_thread_does_not_dead_lock():
         def close(self):
             closed.set()
 
-    holder = [arrow.ordered_wait(endless(), Notifies(), output_batches=OutputBatches(max_rows=1))]
+    holder = [arrow.ordered_wait(endless(), Notifies(), tuning=Tuning(max_rows=1))]
     next(holder[0])
 
     async def drop():
@@ -163,9 +163,7 @@ def test_a_function_that_blocks_the_loop_is_closed_when_the_loop_is_free_again(m
         def close(self):
             closed.set()
 
-    results = arrow.ordered_wait(
-        batches(2), Blocks(), output_batches=OutputBatches(buffer_timeout=0)
-    )
+    results = arrow.ordered_wait(batches(2), Blocks(), tuning=Tuning(buffer_timeout=0))
     next(results)
     event_loop_thread().loop.call_soon_threadsafe(emitted.set)
     blocked.wait()
@@ -178,10 +176,8 @@ def test_a_function_that_blocks_the_loop_is_closed_when_the_loop_is_free_again(m
 
 
 def test_two_tasks_share_the_loop_at_the_same_time():
-    first = arrow.ordered_wait(batches(*[1] * 50), double, output_batches=OutputBatches(max_rows=1))
-    second = arrow.ordered_wait(
-        batches(*[1] * 50), double, output_batches=OutputBatches(max_rows=1)
-    )
+    first = arrow.ordered_wait(batches(*[1] * 50), double, tuning=Tuning(max_rows=1))
+    second = arrow.ordered_wait(batches(*[1] * 50), double, tuning=Tuning(max_rows=1))
     for _ in range(50):
         assert next(first).to_pylist() == next(second).to_pylist()
 

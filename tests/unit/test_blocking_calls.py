@@ -69,7 +69,9 @@ def test_as_many_threads_of_asyncio_run_at_a_time_as_are_asked_for():
         await asyncio.to_thread(together.wait)  # passes once all of them are there
         return double(row)
 
-    out = sa.arrow.unordered_wait(table(2 * CALLS), wait, max_concurrency=CALLS, warm_up=False)
+    out = sa.arrow.unordered_wait(
+        table(2 * CALLS), wait, max_concurrency=CALLS, tuning=sa.Tuning(warm_up=False)
+    )
 
     assert found(out) == [{"id": i, "doubled": 2 * i} for i in range(2 * CALLS)]
 
@@ -103,7 +105,7 @@ def test_as_many_calls_run_at_a_time_as_there_are_threads_and_no_more(threads, c
     rows = 3 * expected
 
     out = sa.arrow.unordered_wait(
-        table(rows), function, schema="doubled long", warm_up=False, **given
+        table(rows), function, schema="doubled long", tuning=sa.Tuning(warm_up=False), **given
     )
 
     assert found(out) == [{"id": i, "doubled": 2 * i} for i in range(rows)]
@@ -118,7 +120,7 @@ def test_batches_have_a_thread_each():
         together.wait(20)
         return [double(row) for row in rows]
 
-    out = sa.arrow.ordered_wait(table(70), of_many, warm_up=False)
+    out = sa.arrow.ordered_wait(table(70), of_many, tuning=sa.Tuning(warm_up=False))
 
     assert found(out) == [{"id": i, "doubled": 2 * i} for i in range(70)]
 
@@ -235,7 +237,11 @@ def test_a_call_that_timed_out_keeps_its_thread_and_the_others_go_on(gate, caplo
 
     rows = fed(range(59), [59, 60], after=[lambda: wait_until(lambda: "are held" in caplog.text)])
     out = sa.arrow.unordered_wait(
-        rows, hangs_once, on_error="capture", attempt_timeout="613ms", warm_up=False
+        rows,
+        hangs_once,
+        on_error="capture",
+        attempt_timeout="613ms",
+        tuning=sa.Tuning(warm_up=False),
     )
     left = found(out)
 

@@ -144,7 +144,7 @@ def test_all_types_of_results_are_kept():
             load,
             cache=cache,
             output="replace",
-            output_batches=sa.OutputBatches(buffer_timeout=None),
+            tuning=sa.Tuning(buffer_timeout=None),
         )
         assert output.to_pylist() == answer.to_pylist()
 
@@ -311,7 +311,7 @@ def test_equal_floats_are_one_key_however_they_are_stored():
     for batch in (plain, nested):
         cache = sa.Cache(key="x")
         (output,) = arrow.ordered_wait(
-            [batch], count, cache=cache, output_batches=sa.OutputBatches(buffer_timeout=None)
+            [batch], count, cache=cache, tuning=sa.Tuning(buffer_timeout=None)
         )
         first = output["y"].to_pylist()[0]
         assert output["y"].to_pylist() == [first, first, first + 1, first + 1, first + 2]

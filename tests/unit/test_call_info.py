@@ -100,7 +100,7 @@ def test_attempts_of_each_row_are_the_calls_that_were_made_for_it(kind, mode):
         info="call",
         retry=again(99),
         max_concurrency=5,
-        output_batches=sa.OutputBatches(max_rows=7),
+        tuning=sa.Tuning(max_rows=7),
     )
 
     assert sorted(row["id"] for row in rows) == list(range(ROWS))
@@ -159,7 +159,7 @@ def test_each_result_of_a_row_has_its_calls_and_a_row_without_any_leaves_nothing
         several,
         info="call",
         retry=again(1),
-        output_batches=sa.OutputBatches(max_rows=3),
+        tuning=sa.Tuning(max_rows=3),
     )
 
     assert Counter(row["id"] for row in rows) == Counter(

@@ -67,7 +67,7 @@ def test_a_stalled_channel_does_not_stop_the_calls_of_the_others(mode):
         max_concurrency=8,
         channel=sa.Channel("tenant", max_per_channel=3),
         timeout=None,
-        warm_up=False,
+        tuning=sa.Tuning(warm_up=False),
         **key,
     )
 

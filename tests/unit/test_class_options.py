@@ -127,7 +127,9 @@ def test_no_more_calls_are_made_at_a_time_than_the_class_says():
             self.running -= 1
             return self.most
 
-    out = sa.arrow.unordered_wait(pa.table({"id": list(range(ROWS))}), Counts(), warm_up=False)
+    out = sa.arrow.unordered_wait(
+        pa.table({"id": list(range(ROWS))}), Counts(), tuning=sa.Tuning(warm_up=False)
+    )
 
     assert max(out.to_table()["most"].to_pylist()) == 2
 

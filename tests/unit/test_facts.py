@@ -98,7 +98,11 @@ def test_a_call_that_may_do_harm_twice_is_made_once_by_threads_too():
     rows = pa.table({"id": list(range(13))})
     try:
         out = sa.arrow.unordered_wait(
-            rows, sa.async_function(pay, threads=13), on_error="null", warm_up=False, **CALLED_ONCE
+            rows,
+            sa.async_function(pay, threads=13),
+            on_error="null",
+            tuning=sa.Tuning(warm_up=False),
+            **CALLED_ONCE,
         ).to_table()
     finally:
         gate.set()

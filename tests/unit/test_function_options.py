@@ -157,7 +157,9 @@ def test_no_more_threads_call_at_a_time_than_with_options_says():
         return 1
 
     rows = pa.table({"id": list(range(131))})
-    out = sa.arrow.unordered_wait(rows, tells.with_options(threads=1), warm_up=False)
+    out = sa.arrow.unordered_wait(
+        rows, tells.with_options(threads=1), tuning=sa.Tuning(warm_up=False)
+    )
 
     assert out.to_table().num_rows == 131
     assert max(most) == 1

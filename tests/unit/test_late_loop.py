@@ -13,8 +13,8 @@ ROWS = 41
 CALLS = 3
 BLOCKING = 0
 """The row whose call keeps the loop until the test has seen enough rows time out."""
-OPTIONS = {"timeout": "30ms", "max_concurrency": CALLS, "capacity": CALLS, "warm_up": False}
-OPTIONS |= {"on_error": "null", "output_batches": sa.OutputBatches(buffer_timeout=0)}
+OPTIONS = {"timeout": "30ms", "max_concurrency": CALLS, "capacity": CALLS}
+OPTIONS |= {"on_error": "null", "tuning": sa.Tuning(buffer_timeout=0, warm_up=False)}
 
 
 def input_of(rows):

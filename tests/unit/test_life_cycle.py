@@ -14,7 +14,7 @@ from sparkawait import (
     AsyncFunctionError,
     ErrorKind,
     OperatorStateError,
-    OutputBatches,
+    Tuning,
     arrow,
     async_function,
 )
@@ -259,7 +259,7 @@ def test_a_wait_function_in_open_and_close_is_refused(phase):
 
 
 def test_an_output_that_was_started_elsewhere_is_refused_on_the_loop():
-    output = arrow.ordered_wait(batches(), double, output_batches=OutputBatches(max_rows=1))
+    output = arrow.ordered_wait(batches(), double, tuning=Tuning(max_rows=1))
     next(output)
 
     async def take():

@@ -21,7 +21,7 @@ from tests.support.waiting import wait_until
 
 NO_TASKS = {"tasks": 0, **dict.fromkeys(COUNTERS, 0), "call_latency": []}
 NOTHING = {**NO_TASKS, "failed_tasks": NO_TASKS}
-SMALL = sa.OutputBatches(max_rows=7, buffer_timeout=None)
+SMALL = sa.Tuning(max_rows=7, buffer_timeout=None)
 
 
 @sa.async_function("square long")
@@ -141,7 +141,7 @@ def test_the_calls_for_a_cache_are_those_of_the_service(wait, reader):
 def test_outputs_that_are_read_side_by_side_lose_no_count(reader):
     metrics = sa.Metrics()
     outs = [
-        sa.arrow.unordered_wait(numbers(13 + n), square, metrics=metrics, output_batches=SMALL)
+        sa.arrow.unordered_wait(numbers(13 + n), square, metrics=metrics, tuning=SMALL)
         for n in range(7)
     ]
     assert metrics.snapshot() == NOTHING
@@ -221,7 +221,7 @@ def test_an_output_that_is_left_half_read_counts_what_was_called(leave):
         called.append(row["id"])
         return {"y": row["id"]}
 
-    options = {"output_batches": SMALL, "max_concurrency": 3, "metrics": metrics}
+    options = {"tuning": SMALL, "max_concurrency": 3, "metrics": metrics}
     # Nobody else holds it.
     rows = leave(sa.arrow.ordered_wait(endless(), note, **options))
     # Behind an asynchronous iteration, a thread ends the task.
@@ -241,7 +241,7 @@ def reports_each_batch(monkeypatch):
 @pytest.mark.usefixtures("reports_each_batch")
 def test_an_output_that_is_still_read_counts_too_and_once():
     metrics = sa.Metrics()
-    out = sa.arrow.ordered_wait(numbers(101), square, metrics=metrics, output_batches=SMALL)
+    out = sa.arrow.ordered_wait(numbers(101), square, metrics=metrics, tuning=SMALL)
     assert next(out).num_rows + next(out).num_rows == 14
 
     half = metrics.snapshot()
@@ -255,10 +255,8 @@ def test_an_output_that_is_still_read_counts_too_and_once():
 @pytest.mark.usefixtures("reports_each_batch")
 def test_a_task_that_fails_is_told_apart_though_it_had_counted_before():
     metrics = sa.Metrics()
-    small = sa.OutputBatches(max_rows=3)
-    out = sa.arrow.ordered_wait(
-        numbers(), fails_at_7, metrics=metrics, output_batches=small, capacity=1
-    )
+    small = sa.Tuning(max_rows=3)
+    out = sa.arrow.ordered_wait(numbers(), fails_at_7, metrics=metrics, tuning=small, capacity=1)
     with pytest.raises(sa.AsyncFunctionError, match="failed for row 7"):
         list(out)
     sa.arrow.ordered_wait(numbers(5), square, metrics=metrics).to_table()

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 import sparkawait.arrow
-from sparkawait import OutputBatches, async_function
+from sparkawait import Tuning, async_function
 from sparkawait._worker.feeder import Offsets
 
 # No byte, where others follow that are no offsets.
@@ -51,7 +51,7 @@ def test_a_column_without_values_passes_and_can_be_read(column, form):
     batch = pa.RecordBatch.from_arrays([column, pa.array(["other"])], ["value", "text"])
 
     (out,) = sparkawait.arrow.ordered_wait(
-        FORMS[form](batch), show, output_batches=OutputBatches(buffer_timeout=None)
+        FORMS[form](batch), show, tuning=Tuning(buffer_timeout=None)
     )
 
     out.validate(full=True)

@@ -52,10 +52,14 @@ def test_the_defaults_are_those_of_the_documentation():
     options = made.options
     assert (options.timeout, options.attempt_timeout) == (60.0, None)
     assert (made.capacity, made.max_concurrency) == (800, 100)
-    assert (options.retry, options.on_error, options.on_timeout) == (ONLY_REFUSED, "fail", None)
+    assert (options.retry, options.on_error, options.on_timeout) == (
+        ONLY_REFUSED,
+        sa.OnError("fail"),
+        None,
+    )
     assert (options.output, options.watermark, made.key) == ("append", None, None)
-    assert options.output_batches.resolve() == ("auto", 8192, 64 << 20, None)
-    assert options.warm_up is True
+    assert options.tuning.resolve() == ("auto", 8192, 64 << 20, None)
+    assert options.tuning.warm_up is True
 
 
 @pytest.mark.parametrize(
@@ -85,8 +89,9 @@ def test_the_rows_that_are_held_follow_the_calls(mode, given, calls, rows):
 def test_an_option_that_is_given_wins_over_that_of_a_set():
     usual = WaitOptions(timeout="5s", on_error="null", capacity=7)
     made = plan(options=usual, timeout="9s", capacity=8)
-    assert (made.options.timeout, made.options.on_error, made.capacity) == (9.0, "null", 8)
-    assert plan(options=usual, on_error="fail").options.on_error == "fail"
+    assert (made.options.timeout, made.capacity) == (9.0, 8)
+    assert made.options.on_error.action == "null"
+    assert plan(options=usual, on_error="fail").options.on_error.action == "fail"
     assert (usual.timeout, usual.given["timeout"]) == (5.0, "5s")
 
 
@@ -151,8 +156,7 @@ def test_what_options_mean_together_is_checked_with_the_call():
         ({"watermark": "ts"}, "watermark-invalid", "got 'ts'"),
         ({"watermark": watermark("nope")}, "column-missing", "column `nope`"),
         ({"watermark": watermark("id")}, "column-not-a-timestamp", "not a timestamp but bigint"),
-        ({"warm_up": 0}, "option-invalid", "`warm_up`"),
-        ({"output_batches": 8192}, "option-invalid", "a sparkawait.OutputBatches, got 8192"),
+        ({"tuning": 8192}, "option-invalid", "a sparkawait.Tuning, got 8192"),
         ({"max_rows_per_batch": 13}, "option-unknown", "`max_rows_per_batch`"),
         (
             {"setup_timeout": "1s"},
@@ -322,7 +326,7 @@ def test_no_timeout_is_none():
     ],
 )
 def test_the_operator_is_told_how_its_output_leaves(given, expected):
-    made = plan(output_batches=sa.OutputBatches(**given)).operator_arguments(pa.schema([]))
+    made = plan(tuning=sa.Tuning(**given)).operator_arguments(pa.schema([]))
 
     names = ("buffer_timeout", "max_rows_per_batch", "max_bytes_per_batch", "target_latency")
     told = ("auto", 0.0) if expected[0] == "auto" else expected[0]
@@ -334,17 +338,18 @@ def test_the_operator_is_told_how_its_output_leaves(given, expected):
     [
         ({"buffer_timeout": -1}, "duration-invalid", "`buffer_timeout`"),
         ({"buffer_timeout": "automatic"}, "duration-invalid", "`buffer_timeout`"),
-        ({"max_rows": 0}, "option-invalid", "of OutputBatches must be an int of at least 1, got 0"),
+        ({"max_rows": 0}, "option-invalid", "of Tuning must be an int of at least 1, got 0"),
         ({"max_rows": "1"}, "option-invalid", "must be an int"),
         ({"max_bytes": "64 XB"}, "option-invalid", "not a size: '64 XB'"),
         ({"max_bytes": 0}, "option-invalid", "at least 1 byte"),
         ({"max_bytes": "2 GB"}, "option-invalid", "at most 2147483647 bytes"),
         ({"target_latency": 0}, "timeout-not-positive", "`target_latency`"),
+        ({"warm_up": 0}, "option-invalid", "`warm_up` of Tuning must be a bool, got 0"),
     ],
 )
-def test_wrong_numbers_of_output_batches_are_refused(given, kind, message):
+def test_wrong_tuning_is_refused(given, kind, message):
     with pytest.raises(sa.ConfigurationError) as caught:
-        sa.OutputBatches(**given)
+        sa.Tuning(**given)
     assert caught.value.kind == kind
     assert message in str(caught.value)
 
@@ -354,9 +359,9 @@ def test_wrong_numbers_of_output_batches_are_refused(given, kind, message):
     [
         ({"max_concurrency": 1_009}, (1_009, 1)),
         ({"capacity": 1_009, "max_concurrency": 31}, (31, 1)),
-        ({"warm_up": False}, None),
+        ({"tuning": sa.Tuning(warm_up=False)}, None),
         # Rows leave in full batches only, however few are wanted.
-        ({"output_batches": sa.OutputBatches(buffer_timeout=None)}, None),
+        ({"tuning": sa.Tuning(buffer_timeout=None)}, None),
     ],
 )
 def test_a_task_is_told_with_how_many_calls_it_may_begin(given, first):

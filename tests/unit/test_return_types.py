@@ -261,9 +261,7 @@ def test_a_scalar_is_returned_as_it_is():
         return row.x * 2 if row.x else None
 
     batch = pa.RecordBatch.from_pydict({"x": [1, 0]})
-    (out,) = arrow.ordered_wait(
-        [batch], doubled, output_batches=sa.OutputBatches(buffer_timeout=None)
-    )
+    (out,) = arrow.ordered_wait([batch], doubled, tuning=sa.Tuning(buffer_timeout=None))
     assert out.to_pylist() == [{"x": 1, "doubled": 2}, {"x": 0, "doubled": None}]
 
 

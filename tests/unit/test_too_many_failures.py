@@ -78,9 +78,9 @@ def test_what_left_before_is_in_order_and_has_no_gap():
         for batch in out:
             left.extend(batch["id"].to_pylist())
 
-    small = sa.OutputBatches(max_rows=1)
+    small = sa.Tuning(max_rows=1)
     out = sa.arrow.ordered_wait(
-        table(331), function, on_error=sa.OnError(stop_after=5), output_batches=small
+        table(331), function, on_error=sa.OnError(stop_after=5), tuning=small
     )
     with pytest.raises(sa.AsyncFunctionError, match="row 40 "):
         keep(out)

@@ -80,9 +80,8 @@ def test_later_tasks_expect_results_as_large_as_those_before():
                 # Room for not quite 4 x 10 results.
                 *(batches(rows), large),
                 capacity=rows,
-                output_batches=sa.OutputBatches(max_bytes=10_000),
+                tuning=sa.Tuning(max_bytes=10_000, warm_up=False),
                 timeout="10s",
-                warm_up=False,
             )
         )
         assert sum(batch.num_rows for batch in out) == rows
@@ -135,9 +134,8 @@ def test_first_results_are_taken_for_large_ones_until_one_is_there():
         batches(200),
         answer,
         capacity=100,
-        output_batches=sa.OutputBatches(max_bytes="8 MB"),
+        tuning=sa.Tuning(max_bytes="8 MB", warm_up=False),
         timeout="10s",
-        warm_up=False,
     )
 
     assert sum(batch.num_rows for batch in out) == 200
@@ -146,7 +144,11 @@ def test_first_results_are_taken_for_large_ones_until_one_is_there():
 
 def test_without_a_warm_up_all_calls_are_made_at_once():
     out = arrow.unordered_wait(
-        batches(CALLS), Gate(CALLS, 0), max_concurrency=CALLS, timeout="5s", warm_up=False
+        batches(CALLS),
+        Gate(CALLS, 0),
+        max_concurrency=CALLS,
+        timeout="5s",
+        tuning=sa.Tuning(warm_up=False),
     )
 
     assert sum(batch.num_rows for batch in out) == CALLS

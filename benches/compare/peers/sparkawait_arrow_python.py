@@ -33,7 +33,7 @@ SECONDS_PER_BATCH = 0.001
 def _options(job: Job) -> dict[str, Any]:
     given = all_options(job)
     if job.workload.load is not None:
-        given["output_batches"] = sa.OutputBatches(buffer_timeout=0)
+        given["tuning"] = sa.Tuning(buffer_timeout=0)
     return given
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypedDict
 
-from sparkawait._emission import CarryOver, OutputBatches, WatermarkStrategy
+from sparkawait._emission import CarryOver, Tuning, WatermarkStrategy
 from sparkawait._policies import Adaptive, CircuitBreaker, Hedge
 from sparkawait._quantities import ColumnsLike, Duration, Size
 from sparkawait.batch import Batch
@@ -54,7 +54,7 @@ class ColumnArguments(OwnArguments, total=False):
 
     schema: SchemaLike | None
     capacity: Size | None
-    output_batches: OutputBatches | None
+    tuning: Tuning | None
 
 
 class WaitArguments(ColumnArguments, total=False):
@@ -62,5 +62,4 @@ class WaitArguments(ColumnArguments, total=False):
 
     output: Output
     watermark: WatermarkStrategy | None
-    warm_up: bool
     carry_over: CarryOver | bool | None

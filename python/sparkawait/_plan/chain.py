@@ -16,7 +16,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 from sparkawait._call_info import CALL_TYPE
-from sparkawait._emission import OutputBatches
+from sparkawait._emission import Tuning
 from sparkawait._plan.capacity import rows_per_call
 from sparkawait._plan.checks import MAX_COUNT, refuse
 from sparkawait._plan.function_checks import may_return_several
@@ -192,11 +192,11 @@ def side_by_side(
     of_rows = {name: it for name, it in given.items() if not OPTIONS[name].of_function}
     shared: dict[str, Any] = {name: it for name, it in given.items() if name not in of_rows}
     # What is theirs of it; batches are put together where the branches meet.
-    output = options.output_batches
-    shared["output_batches"] = OutputBatches(
-        max_bytes=output.max_bytes, target_latency=output.target_latency
+    tuning = options.tuning
+    shared["tuning"] = Tuning(
+        max_bytes=tuning.max_bytes, target_latency=tuning.target_latency, warm_up=False
     )
-    shared |= {"output": "replace", "warm_up": False}
+    shared["output"] = "replace"
     capacity = options.capacity
     in_bytes = int(capacity) if isinstance(capacity, Bytes) else None
     if capacity is not None and in_bytes is None:

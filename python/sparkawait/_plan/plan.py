@@ -337,7 +337,7 @@ class Plan:
                 nobody knows.
             is_branch: Whether it is a branch of another operator.
         """
-        options, output = self.options, self.options.output_batches.resolve()
+        options, output = self.options, self.options.tuning.resolve()
         if output.buffer_timeout == "auto":
             output = output._replace(buffer_timeout=("auto", consumer_seconds))
         sizes = list(result_bytes[1:]) or [None] * len(self.branches)
@@ -380,7 +380,7 @@ class Plan:
     def _warm_up_arguments(self) -> tuple[int, int] | None:
         """Returns the calls in flight at most, and the rows that one of them takes."""
         # Rows that leave in full batches only are many, however few are wanted.
-        if not self.options.warm_up or self.options.output_batches.buffer_timeout is None:
+        if not self.options.tuning.warm_up or self.options.tuning.buffer_timeout is None:
             return None
         if self.branches:
             called = [(it.max_concurrency, it.rows_per_call) for it in self.branches]

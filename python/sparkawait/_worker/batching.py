@@ -39,7 +39,7 @@ class BatchRunner(Runner):
         super().__init__(parts)
         plan, batch = parts.plan, cast("Batch", parts.plan.batch)
         # More rows than `capacity` never come, so waiting for them would cost a linger per batch.
-        latency = plan.options.output_batches.resolve().target_latency
+        latency = plan.options.tuning.resolve().target_latency
         self._size = CallSize(min(batch.max_rows, plan.capacity), latency)
         self._max_bytes = cast("int | None", batch.max_bytes)
         self._linger = batch.linger_seconds

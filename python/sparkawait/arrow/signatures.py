@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sparkawait._emission import CarryOver, OutputBatches, WatermarkStrategy
+from sparkawait._emission import CarryOver, Tuning, WatermarkStrategy
 from sparkawait._policies import Adaptive, CircuitBreaker, Hedge
 from sparkawait._quantities import ColumnsLike, Duration, Size
 from sparkawait.arrow.batches import Batches
@@ -51,8 +51,7 @@ def ordered_wait(
     rate_limit: RateLimits | None = None,
     circuit_breaker: CircuitBreaker | bool | None = None,
     watermark: WatermarkStrategy | None = None,
-    output_batches: OutputBatches | None = None,
-    warm_up: bool = True,
+    tuning: Tuning | None = None,
     carry_over: CarryOver | bool | None = None,
 ) -> Batches:
     """Calls `function` for every row; the output has the order of the input.
@@ -127,14 +126,10 @@ def ordered_wait(
         watermark: Event time: `sa.WatermarkStrategy.for_bounded_out_of_orderness(column, delay)`,
             of a column or an expression. A watermark follows each input batch, or with `every=n`
             each n rows; no row of the unordered mode crosses one.
-        output_batches: When output batches leave, and how large they are:
-            `sa.OutputBatches(buffer_timeout=, max_rows=, max_bytes=, target_latency=)`. `max_bytes`
-            also limits the results that wait. Default: `sa.OutputBatches("auto", 8192, "64 MB",
-            None)`.
-        warm_up: Starts with few calls (an eighth, at least 4), so that `show()` and `limit` do not
-            pay for rows that you won't see; full speed 100 ms after the first rows were taken. Only
-            in the first tasks of a function in a worker: a later `show(3)` may pay for
-            `max_concurrency` rows and more.
+        tuning: How a task begins and how its output leaves, for few jobs:
+            `sa.Tuning(buffer_timeout=, max_rows=, max_bytes=, target_latency=, warm_up=)`.
+            `max_bytes` limits output batches and the results that wait; `warm_up=False` starts with
+            all calls at once. Default: `sa.Tuning("auto", 8192, "64 MB", None, True)`.
         carry_over: A micro-batch ends while calls are in flight, and a later one emits their
             results: `True`, or `sa.CarryOver(emit=, linger=, order_by=, drain=, vehicle=, name=)`.
             Streaming DataFrames only.
@@ -178,8 +173,7 @@ def unordered_wait(
     rate_limit: RateLimits | None = None,
     circuit_breaker: CircuitBreaker | bool | None = None,
     watermark: WatermarkStrategy | None = None,
-    output_batches: OutputBatches | None = None,
-    warm_up: bool = True,
+    tuning: Tuning | None = None,
     carry_over: CarryOver | bool | None = None,
 ) -> Batches:
     """Calls `function` for every row; rows are emitted as they complete.
@@ -250,14 +244,10 @@ def unordered_wait(
         watermark: Event time: `sa.WatermarkStrategy.for_bounded_out_of_orderness(column, delay)`,
             of a column or an expression. A watermark follows each input batch, or with `every=n`
             each n rows; no row of the unordered mode crosses one.
-        output_batches: When output batches leave, and how large they are:
-            `sa.OutputBatches(buffer_timeout=, max_rows=, max_bytes=, target_latency=)`. `max_bytes`
-            also limits the results that wait. Default: `sa.OutputBatches("auto", 8192, "64 MB",
-            None)`.
-        warm_up: Starts with few calls (an eighth, at least 4), so that `show()` and `limit` do not
-            pay for rows that you won't see; full speed 100 ms after the first rows were taken. Only
-            in the first tasks of a function in a worker: a later `show(3)` may pay for
-            `max_concurrency` rows and more.
+        tuning: How a task begins and how its output leaves, for few jobs:
+            `sa.Tuning(buffer_timeout=, max_rows=, max_bytes=, target_latency=, warm_up=)`.
+            `max_bytes` limits output batches and the results that wait; `warm_up=False` starts with
+            all calls at once. Default: `sa.Tuning("auto", 8192, "64 MB", None, True)`.
         carry_over: A micro-batch ends while calls are in flight, and a later one emits their
             results: `True`, or `sa.CarryOver(emit=, linger=, order_by=, drain=, vehicle=, name=)`.
             Streaming DataFrames only.
@@ -290,8 +280,7 @@ def key_ordered_wait(
     rate_limit: RateLimits | None = None,
     circuit_breaker: CircuitBreaker | bool | None = None,
     watermark: WatermarkStrategy | None = None,
-    output_batches: OutputBatches | None = None,
-    warm_up: bool = True,
+    tuning: Tuning | None = None,
     carry_over: CarryOver | bool | None = None,
 ) -> Batches:
     """Calls `function` for every row, one at a time per key; each key keeps its order.
@@ -363,14 +352,10 @@ def key_ordered_wait(
         watermark: Event time: `sa.WatermarkStrategy.for_bounded_out_of_orderness(column, delay)`,
             of a column or an expression. A watermark follows each input batch, or with `every=n`
             each n rows; no row of the unordered mode crosses one.
-        output_batches: When output batches leave, and how large they are:
-            `sa.OutputBatches(buffer_timeout=, max_rows=, max_bytes=, target_latency=)`. `max_bytes`
-            also limits the results that wait. Default: `sa.OutputBatches("auto", 8192, "64 MB",
-            None)`.
-        warm_up: Starts with few calls (an eighth, at least 4), so that `show()` and `limit` do not
-            pay for rows that you won't see; full speed 100 ms after the first rows were taken. Only
-            in the first tasks of a function in a worker: a later `show(3)` may pay for
-            `max_concurrency` rows and more.
+        tuning: How a task begins and how its output leaves, for few jobs:
+            `sa.Tuning(buffer_timeout=, max_rows=, max_bytes=, target_latency=, warm_up=)`.
+            `max_bytes` limits output batches and the results that wait; `warm_up=False` starts with
+            all calls at once. Default: `sa.Tuning("auto", 8192, "64 MB", None, True)`.
         carry_over: A micro-batch ends while calls are in flight, and a later one emits their
             results: `True`, or `sa.CarryOver(emit=, linger=, order_by=, drain=, vehicle=, name=)`.
             Streaming DataFrames only.

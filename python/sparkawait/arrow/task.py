@@ -58,7 +58,7 @@ def run(
         heartbeat: Seconds without output after which a batch without rows is yielded, for a
             consumer that has to look after something else now and then; ``None`` for never.
         consumer_seconds: What a batch costs its consumer beside the time until it asks for the next
-            one, which counts for ``buffer_timeout="auto"`` of `OutputBatches`.
+            one, which counts for ``buffer_timeout="auto"`` of `Tuning`.
         on_metrics: Called with the totals so far, now and then and when the task ends: those of the
             operator, or of all with the numbers of each one under ``operators``.
         on_end: Called when all batches were yielded, with the number of rows that the last operator

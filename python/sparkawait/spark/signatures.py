@@ -11,7 +11,7 @@ from typing import Any, overload
 
 from pyspark.sql import DataFrame
 
-from sparkawait._emission import CarryOver, OutputBatches, WatermarkStrategy
+from sparkawait._emission import CarryOver, Tuning, WatermarkStrategy
 from sparkawait._policies import Adaptive, CircuitBreaker, Hedge
 from sparkawait._quantities import ColumnsLike, Duration, Size
 from sparkawait.cache import Cache
@@ -52,8 +52,7 @@ def ordered_wait(
     rate_limit: RateLimits | None = None,
     circuit_breaker: CircuitBreaker | bool | None = None,
     watermark: WatermarkStrategy | None = None,
-    output_batches: OutputBatches | None = None,
-    warm_up: bool = True,
+    tuning: Tuning | None = None,
     carry_over: CarryOver | bool | None = None,
 ) -> DataFrame:
     """Calls `function` for every row of `df`; rows keep their order within a partition.
@@ -131,14 +130,10 @@ def ordered_wait(
         watermark: Event time: `sa.WatermarkStrategy.for_bounded_out_of_orderness(column, delay)`,
             of a column or an expression. A watermark follows each input batch, or with `every=n`
             each n rows; no row of the unordered mode crosses one.
-        output_batches: When output batches leave, and how large they are:
-            `sa.OutputBatches(buffer_timeout=, max_rows=, max_bytes=, target_latency=)`. `max_bytes`
-            also limits the results that wait. Default: `sa.OutputBatches("auto", 8192, "64 MB",
-            None)`.
-        warm_up: Starts with few calls (an eighth, at least 4), so that `show()` and `limit` do not
-            pay for rows that you won't see; full speed 100 ms after the first rows were taken. Only
-            in the first tasks of a function in a worker: a later `show(3)` may pay for
-            `max_concurrency` rows and more.
+        tuning: How a task begins and how its output leaves, for few jobs:
+            `sa.Tuning(buffer_timeout=, max_rows=, max_bytes=, target_latency=, warm_up=)`.
+            `max_bytes` limits output batches and the results that wait; `warm_up=False` starts with
+            all calls at once. Default: `sa.Tuning("auto", 8192, "64 MB", None, True)`.
         carry_over: A micro-batch ends while calls are in flight, and a later one emits their
             results: `True`, or `sa.CarryOver(emit=, linger=, order_by=, drain=, vehicle=, name=)`.
             Streaming DataFrames only.
@@ -177,8 +172,7 @@ def unordered_wait(
     rate_limit: RateLimits | None = None,
     circuit_breaker: CircuitBreaker | bool | None = None,
     watermark: WatermarkStrategy | None = None,
-    output_batches: OutputBatches | None = None,
-    warm_up: bool = True,
+    tuning: Tuning | None = None,
     carry_over: CarryOver | bool | None = None,
 ) -> DataFrame:
     """Calls `function` for every row of `df`; rows are emitted as their calls complete.
@@ -249,14 +243,10 @@ def unordered_wait(
         watermark: Event time: `sa.WatermarkStrategy.for_bounded_out_of_orderness(column, delay)`,
             of a column or an expression. A watermark follows each input batch, or with `every=n`
             each n rows; no row of the unordered mode crosses one.
-        output_batches: When output batches leave, and how large they are:
-            `sa.OutputBatches(buffer_timeout=, max_rows=, max_bytes=, target_latency=)`. `max_bytes`
-            also limits the results that wait. Default: `sa.OutputBatches("auto", 8192, "64 MB",
-            None)`.
-        warm_up: Starts with few calls (an eighth, at least 4), so that `show()` and `limit` do not
-            pay for rows that you won't see; full speed 100 ms after the first rows were taken. Only
-            in the first tasks of a function in a worker: a later `show(3)` may pay for
-            `max_concurrency` rows and more.
+        tuning: How a task begins and how its output leaves, for few jobs:
+            `sa.Tuning(buffer_timeout=, max_rows=, max_bytes=, target_latency=, warm_up=)`.
+            `max_bytes` limits output batches and the results that wait; `warm_up=False` starts with
+            all calls at once. Default: `sa.Tuning("auto", 8192, "64 MB", None, True)`.
         carry_over: A micro-batch ends while calls are in flight, and a later one emits their
             results: `True`, or `sa.CarryOver(emit=, linger=, order_by=, drain=, vehicle=, name=)`.
             Streaming DataFrames only.
@@ -289,8 +279,7 @@ def key_ordered_wait(
     rate_limit: RateLimits | None = None,
     circuit_breaker: CircuitBreaker | bool | None = None,
     watermark: WatermarkStrategy | None = None,
-    output_batches: OutputBatches | None = None,
-    warm_up: bool = True,
+    tuning: Tuning | None = None,
     carry_over: CarryOver | bool | None = None,
 ) -> DataFrame:
     """Calls `function` for one row per key at a time; rows of a key keep their order.
@@ -363,14 +352,10 @@ def key_ordered_wait(
         watermark: Event time: `sa.WatermarkStrategy.for_bounded_out_of_orderness(column, delay)`,
             of a column or an expression. A watermark follows each input batch, or with `every=n`
             each n rows; no row of the unordered mode crosses one.
-        output_batches: When output batches leave, and how large they are:
-            `sa.OutputBatches(buffer_timeout=, max_rows=, max_bytes=, target_latency=)`. `max_bytes`
-            also limits the results that wait. Default: `sa.OutputBatches("auto", 8192, "64 MB",
-            None)`.
-        warm_up: Starts with few calls (an eighth, at least 4), so that `show()` and `limit` do not
-            pay for rows that you won't see; full speed 100 ms after the first rows were taken. Only
-            in the first tasks of a function in a worker: a later `show(3)` may pay for
-            `max_concurrency` rows and more.
+        tuning: How a task begins and how its output leaves, for few jobs:
+            `sa.Tuning(buffer_timeout=, max_rows=, max_bytes=, target_latency=, warm_up=)`.
+            `max_bytes` limits output batches and the results that wait; `warm_up=False` starts with
+            all calls at once. Default: `sa.Tuning("auto", 8192, "64 MB", None, True)`.
         carry_over: A micro-batch ends while calls are in flight, and a later one emits their
             results: `True`, or `sa.CarryOver(emit=, linger=, order_by=, drain=, vehicle=, name=)`.
             Streaming DataFrames only.
@@ -402,7 +387,7 @@ def async_udf(
     channel: Channel | ColumnsLike | None = None,
     rate_limit: RateLimits | None = None,
     circuit_breaker: CircuitBreaker | bool | None = None,
-    output_batches: OutputBatches | None = None,
+    tuning: Tuning | None = None,
 ) -> AsyncUserDefinedFunction: ...
 
 
@@ -429,7 +414,7 @@ def async_udf(
     channel: Channel | ColumnsLike | None = None,
     rate_limit: RateLimits | None = None,
     circuit_breaker: CircuitBreaker | bool | None = None,
-    output_batches: OutputBatches | None = None,
+    tuning: Tuning | None = None,
 ) -> Callable[[AsyncFunctionLike], AsyncUserDefinedFunction]: ...
 
 
@@ -456,7 +441,7 @@ def async_udf(
     channel: Channel | ColumnsLike | None = None,
     rate_limit: RateLimits | None = None,
     circuit_breaker: CircuitBreaker | bool | None = None,
-    output_batches: OutputBatches | None = None,
+    tuning: Tuning | None = None,
 ) -> AsyncUserDefinedFunction | Callable[[AsyncFunctionLike], AsyncUserDefinedFunction]:
     """Makes a column function that calls `function` for every row, with many calls in flight.
 
@@ -535,10 +520,10 @@ def async_udf(
         circuit_breaker: Leaves a destination alone that fails all its calls, and probes it now and
             then; rows wait for up to `max_wait`. `True` means `sa.CircuitBreaker(after_failures=20,
             initial="1s", maximum="60s", when_open="wait")`.
-        output_batches: When output batches leave, and how large they are:
-            `sa.OutputBatches(buffer_timeout=, max_rows=, max_bytes=, target_latency=)`. `max_bytes`
-            also limits the results that wait. Default: `sa.OutputBatches("auto", 8192, "64 MB",
-            None)`.
+        tuning: How a task begins and how its output leaves, for few jobs:
+            `sa.Tuning(buffer_timeout=, max_rows=, max_bytes=, target_latency=, warm_up=)`.
+            `max_bytes` limits output batches and the results that wait; `warm_up=False` starts with
+            all calls at once. Default: `sa.Tuning("auto", 8192, "64 MB", None, True)`.
 
     Returns:
         A function of columns, to be given to ``spark.udf.register``, too. A single struct column

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from pyspark.sql.types import ArrayType, DataType, StructType
 
-from sparkawait._emission import OUTPUT_BATCHES, OutputBatches
+from sparkawait._emission import TUNING, Tuning
 from sparkawait._plan import resolve as plans
 from sparkawait._plan.callables import check_function, describe
 from sparkawait._plan.checks import refuse, shown
@@ -184,7 +184,7 @@ def _column_function(
     _check_rows(called)
     if is_native and names is None:
         names = tuple(dict.fromkeys(called.input_columns)) or None
-    options |= {"output_batches": _output_batches(options), "warm_up": False}
+    options["tuning"] = _tuning(options)
     options["output"] = "append" if is_native else "replace"
     plan = plans.resolve("ordered", called, input_schema=None, hidden=hidden.names, **options)
     # A wrong type must be known now; what the session says is asked at each call.
@@ -210,15 +210,15 @@ def _check_rows(function: AsyncFunction | NativeFunction) -> None:
         )
 
 
-def _output_batches(options: Mapping[str, Any]) -> OutputBatches:
-    output = OUTPUT_BATCHES.check(options.get("output_batches"), "output_batches")
-    if output != OutputBatches(max_bytes=output.max_bytes, target_latency=output.target_latency):
+def _tuning(options: Mapping[str, Any]) -> Tuning:
+    tuning = TUNING.check(options.get("tuning"), "tuning")
+    if tuning != Tuning(max_bytes=tuning.max_bytes, target_latency=tuning.target_latency):
         refuse(
-            "a column function has its batches cut by Spark: of OutputBatches it takes `max_bytes`"
-            " and `target_latency`, and neither `buffer_timeout` nor `max_rows`"
+            "a column function has its batches cut by Spark: of Tuning it takes `max_bytes` and"
+            " `target_latency`, and neither `buffer_timeout`, `max_rows` nor `warm_up`"
         )
     # Spark takes no result before it has all of an input batch, however few rows it wants.
-    return dataclasses.replace(output, buffer_timeout="100ms")
+    return dataclasses.replace(tuning, buffer_timeout="100ms", warm_up=False)
 
 
 class AsyncUserDefinedFunction:

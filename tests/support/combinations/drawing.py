@@ -198,8 +198,8 @@ def _with_long_errors(chance: random.Random, case: Case) -> Case:
     """Has many rows fail with messages of which few fit into an output batch."""
     bound = chance.choice((1013, 5003, "20 KB"))
     common = {**case.common}
-    output = common.get("output_batches", sa.OutputBatches())
-    common["output_batches"] = replace(output, max_bytes=bound, max_rows=8192)
+    tuning = common.get("tuning", sa.Tuning())
+    common["tuning"] = replace(tuning, max_bytes=bound, max_rows=8192)
     size = chance.choice((331, 2999, 5003))
     parts = [
         replace(
@@ -228,7 +228,7 @@ def _with_waiters(chance: random.Random, case: Case) -> Case:
     part = Part(0, kind, script, options, batch if kind == "batch" else None, idempotent=True)
     count = earning + waiting
     rows = [{"id": it, "k": min(it, earning), "c": 0, "w": 1, "t": it} for it in range(count)]
-    common = {"warm_up": False, "capacity": 61 * 3}
+    common = {"tuning": sa.Tuning(warm_up=False), "capacity": 61 * 3}
     # One row of a key at a time has nobody wait for its call.
     mode = "unordered" if case.mode == "key_ordered" else case.mode
     changed = {"shape": "one", "mode": mode, "ends": "well", "lengths": (earning, waiting)}
@@ -253,7 +253,7 @@ def _with_tail(chance: random.Random, case: Case) -> Case:
     kind: Any = chance.choice(("row", "batch", "batch", "batch"))
     part = Part(0, kind, script, options, batch if kind == "batch" else None, idempotent=True)
     rows = [{"id": it, "k": it % 5, "c": it % 2, "w": 1, "t": it} for it in range(97 + 61)]
-    common = {"warm_up": False, "capacity": 3 * calls}
+    common = {"tuning": sa.Tuning(warm_up=False), "capacity": 3 * calls}
     return replace(
         case,
         shape="one",
@@ -397,20 +397,19 @@ def _limits(chance: random.Random, options: dict[str, Any], rows: int) -> None:
 
 
 def _common(chance: random.Random, mode: str, shape: str) -> dict[str, Any]:
-    common: dict[str, Any] = {"warm_up": _maybe(chance, 0.3)}
-    output: dict[str, Any] = {}
+    common: dict[str, Any] = {}
+    tuning: dict[str, Any] = {"warm_up": _maybe(chance, 0.3)}
     if _maybe(chance, 0.5):
-        output["buffer_timeout"] = chance.choice((0, "3ms", None))
+        tuning["buffer_timeout"] = chance.choice((0, "3ms", None))
     if _maybe(chance, 0.4):
-        output["max_rows"] = chance.choice((1, 2, 13))
+        tuning["max_rows"] = chance.choice((1, 2, 13))
     if _maybe(chance, 0.4):
-        output["max_bytes"] = chance.choice((1, 211, 1013, "20 KB"))
+        tuning["max_bytes"] = chance.choice((1, 211, 1013, "20 KB"))
     if _maybe(chance, 0.35):
         common["capacity"] = chance.choice((61, 67, 500, "2 KB", "1 MB"))
     if _maybe(chance, 0.1):
-        output["target_latency"] = "20ms"
-    if output:
-        common["output_batches"] = sa.OutputBatches(**output)
+        tuning["target_latency"] = "20ms"
+    common["tuning"] = sa.Tuning(**tuning)
     if mode == "unordered" and shape == "one" and _maybe(chance, 0.3):
         of = sa.WatermarkStrategy.for_bounded_out_of_orderness
         common["watermark"] = of("t", 0, every=chance.choice((None, 1, 7)))

@@ -342,7 +342,7 @@ class Model:
             run += 1
 
     def _of_batches(self) -> Iterator[str]:
-        output = self.case.common.get("output_batches", sa.OutputBatches())
+        output = self.case.common.get("tuning", sa.Tuning())
         sizes_of_texts = {"64 MB": 64 << 20, "20 KB": 20 << 10}
         most_rows, bound = output.max_rows, sizes_of_texts.get(output.max_bytes, output.max_bytes)
         for batch in self.out:

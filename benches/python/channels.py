@@ -47,7 +47,7 @@ class Destination(sa.AsyncFunction):
         """Lets `stalled` stand still, if it is not ``None``."""
         self._stalled = stalled
 
-    async def async_invoke(self, row: sa.Row) -> dict[str, int]:
+    async def async_invoke(self, row: sa.typing.Row) -> dict[str, int]:
         """Answers after 5 to 15 ms, or 10 s."""
         stalls = row["destination"] == self._stalled
         await asyncio.sleep(STALL_SECONDS if stalls else random.uniform(0.005, 0.015))

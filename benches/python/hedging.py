@@ -33,7 +33,7 @@ class Service:
         self.began: dict[int, float] = {}
         self.waited: list[float] = []
 
-    async def call(self, row: sa.Row) -> dict[str, int]:
+    async def call(self, row: sa.typing.Row) -> dict[str, int]:
         """Takes its time, which no two calls of a row share."""
         self.calls += 1
         began = self.began.setdefault(row.x, perf_counter())

@@ -30,8 +30,8 @@ if sys.platform == "win32":
 
 # Loads what the others need, and says what is in the way if that fails.
 from sparkawait._worker import address_space  # noqa: F401  # pyright: ignore[reportUnusedImport]  # isort: skip
-from sparkawait import arrow, retry, typing
-from sparkawait._core import VERSION, Row
+from sparkawait import arrow, exceptions, retry, typing
+from sparkawait._core import VERSION
 from sparkawait._doctor.report import show_versions
 from sparkawait._emission import CarryOver, Tuning, WatermarkStrategy
 from sparkawait._policies import Adaptive, CircuitBreaker, Hedge
@@ -43,29 +43,19 @@ from sparkawait.exceptions import (
     AsyncFunctionError,
     AsyncIOError,
     ConfigurationError,
-    ElementTimeoutError,
-    ErrorKind,
-    InternalError,
-    OperatorStateError,
-    ResultError,
-    SnapshotError,
     how_to_install,
 )
-from sparkawait.function_options import FunctionWithOptions
-from sparkawait.functions import AsyncFunction, FunctionContext, async_function
+from sparkawait.functions import AsyncFunction, async_function
 from sparkawait.metrics import Metrics
-from sparkawait.native_function import NativeFunction
 from sparkawait.on_error import OnError
 from sparkawait.rate_limit import RateLimit
-from sparkawait.retry import RetryAfter, RetryBudget
+from sparkawait.retry import RetryAfter
 from sparkawait.secrets import secret
 from sparkawait.wait_options import WaitOptions
 
 if TYPE_CHECKING:
     from sparkawait import spark, testing
     from sparkawait.spark import (
-        AsyncUserDefinedFunction,
-        Sent,
         async_udf,
         key_ordered_wait,
         ordered_wait,
@@ -81,30 +71,17 @@ __all__ = [
     "AsyncFunction",
     "AsyncFunctionError",
     "AsyncIOError",
-    "AsyncUserDefinedFunction",
     "Batch",
     "Cache",
     "CarryOver",
     "Channel",
     "CircuitBreaker",
     "ConfigurationError",
-    "ElementTimeoutError",
-    "ErrorKind",
-    "FunctionContext",
-    "FunctionWithOptions",
     "Hedge",
-    "InternalError",
     "Metrics",
-    "NativeFunction",
     "OnError",
-    "OperatorStateError",
     "RateLimit",
-    "ResultError",
     "RetryAfter",
-    "RetryBudget",
-    "Row",
-    "Sent",
-    "SnapshotError",
     "Tuning",
     "WaitOptions",
     "WatermarkStrategy",
@@ -113,6 +90,7 @@ __all__ = [
     "async_function",
     "async_udf",
     "connector",
+    "exceptions",
     "http",
     "key_ordered_wait",
     "ordered_wait",

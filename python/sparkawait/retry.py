@@ -22,6 +22,7 @@ from sparkawait.exceptions import ErrorKind, ResultError, leaves
 
 __all__ = [
     "AsyncRetryStrategy",
+    "Budget",
     "RetryAfter",
     "exponential_backoff",
     "fixed_delay",
@@ -36,7 +37,7 @@ _MOST = 1000
 
 
 @dataclass(frozen=True)
-class RetryBudget:
+class Budget:
     """Makes the retries of each channel a share of its calls, so that an outage gets no storm.
 
     All strategies have one, with these defaults, unless they are made with ``budget=None``.
@@ -66,7 +67,7 @@ class RetryBudget:
 
     Examples:
         >>> import sparkawait as sa
-        >>> retry = sa.retry.exponential_backoff(5, budget=sa.RetryBudget(0.1, min_per_second=1))
+        >>> retry = sa.retry.exponential_backoff(5, budget=sa.retry.Budget(0.1, min_per_second=1))
     """
 
     ratio: float = 0.2
@@ -74,25 +75,25 @@ class RetryBudget:
 
     def __post_init__(self) -> None:
         """Checks the values."""
-        number(self.ratio, "ratio", 0, _MOST, of=" of RetryBudget", kind=_KIND)
-        least = integer(self.min_per_second, "min_per_second", 0, of=" of RetryBudget", kind=_KIND)
+        number(self.ratio, "ratio", 0, _MOST, of=" of Budget", kind=_KIND)
+        least = integer(self.min_per_second, "min_per_second", 0, of=" of Budget", kind=_KIND)
         if self.ratio == 0 and least == 0:
-            msg = "RetryBudget has neither `ratio` nor `min_per_second`: no row is tried again"
+            msg = "Budget has neither `ratio` nor `min_per_second`: no row is tried again"
             refuse(msg, _KIND)
 
 
 _the_budget = ObjectOf(
-    RetryBudget,
-    "a sparkawait.RetryBudget, a number for its `ratio`, or None",
+    Budget,
+    "a sparkawait.retry.Budget, a number for its `ratio`, or None",
     _KIND,
-    dict.fromkeys((int, float), RetryBudget),
+    dict.fromkeys((int, float), Budget),
 )
 
 ResultPredicate = Callable[[list[Any]], bool]
 ExceptionPredicate = (
     Callable[[BaseException], bool] | type[BaseException] | tuple[type[BaseException], ...]
 )
-_BUDGET = RetryBudget()
+_BUDGET = Budget()
 
 
 class RetryAfter(Exception):  # noqa: N818 - reads as an instruction: `raise RetryAfter("5s")`
@@ -160,7 +161,7 @@ class AsyncRetryStrategy:
     if_result: ResultPredicate | None = None
     if_exception: ExceptionPredicate | None = None
     retry_misses: bool = False
-    budget: RetryBudget | None = _BUDGET
+    budget: Budget | None = _BUDGET
     only_refused: bool = False
 
     def if_miss(self) -> AsyncRetryStrategy:
@@ -259,7 +260,7 @@ def fixed_delay(
     *,
     if_result: ResultPredicate | None = None,
     if_exception: ExceptionPredicate | None = None,
-    budget: RetryBudget | float | None = _BUDGET,
+    budget: Budget | float | None = _BUDGET,
 ) -> AsyncRetryStrategy:
     """Retries up to `max_retries` times, each after the same `delay`.
 
@@ -274,7 +275,7 @@ def fixed_delay(
         if_exception: An exception class, a tuple of classes, or a callable that gets the exception;
             of an exception group each member, and one that asks for a retry is enough.
         budget: What makes retries a share of the calls of their channel, so that an outage gets no
-            storm: a `RetryBudget`, or its ``ratio``; one beyond waits in its back-off. ``None``:
+            storm: a `Budget`, or its ``ratio``; one beyond waits in its back-off. ``None``:
             nothing does.
 
     Raises:
@@ -297,7 +298,7 @@ def exponential_backoff(
     jitter: Literal["full", "none"] = "full",
     if_result: ResultPredicate | None = None,
     if_exception: ExceptionPredicate | None = None,
-    budget: RetryBudget | float | None = _BUDGET,
+    budget: Budget | float | None = _BUDGET,
 ) -> AsyncRetryStrategy:
     """Retries up to `max_retries` times, after random delays below a bound that grows.
 

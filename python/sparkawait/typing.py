@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names for annotations: what the arguments of sparkawait may be.
+"""Names for annotations: what the arguments of sparkawait may be, and what it passes on.
 
 They are for code around sparkawait that passes such values on; a call needs none of them.
 
@@ -12,7 +12,14 @@ from sparkawait._core import Row
 from sparkawait._emission import Emit, Vehicle
 from sparkawait._policies import WhenOpen
 from sparkawait._quantities import ColumnLike, ColumnsLike, Duration, Size
-from sparkawait.functions import AsyncFunctionLike, AsyncFunctionsLike, Results
+from sparkawait.function_options import FunctionWithOptions
+from sparkawait.functions import (
+    AsyncFunctionLike,
+    AsyncFunctionsLike,
+    FunctionContext,
+    Results,
+)
+from sparkawait.native_function import NativeFunction
 from sparkawait.on_error import OnErrorLike
 from sparkawait.rate_limit import Cost, Counts, Per, RateLimits, Scope
 from sparkawait.types import Output, ReturnsLike, SchemaLike
@@ -26,6 +33,9 @@ __all__ = [
     "Counts",
     "Duration",
     "Emit",
+    "FunctionContext",
+    "FunctionWithOptions",
+    "NativeFunction",
     "OnErrorLike",
     "Output",
     "Per",

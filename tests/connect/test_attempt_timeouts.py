@@ -32,7 +32,7 @@ def hanging(batch: sa.Batch | None = None, **declared: Any) -> tuple[Any, list[i
     if batch is not None:
 
         @sa.async_function("v bigint", batch=batch, **declared)
-        async def hang_together(found: list[sa.Row]) -> list[int]:
+        async def hang_together(found: list[sa.typing.Row]) -> list[int]:
             calls.extend(row.x for row in found)
             await asyncio.Event().wait()
             return []
@@ -40,7 +40,7 @@ def hanging(batch: sa.Batch | None = None, **declared: Any) -> tuple[Any, list[i
         return hang_together, calls
 
     @sa.async_function("v bigint", **declared)
-    async def hang(row: sa.Row) -> int:
+    async def hang(row: sa.typing.Row) -> int:
         calls.append(row.x)
         await asyncio.Event().wait()
         return 0
@@ -121,7 +121,7 @@ def test_an_exception_is_tried_again_where_a_second_call_does_harm_too():
     attempts: Counter[int] = Counter()
 
     @sa.async_function("v bigint", idempotent=False)
-    async def refused_once(row: sa.Row) -> int:
+    async def refused_once(row: sa.typing.Row) -> int:
         attempts[row.x] += 1
         if attempts[row.x] == 1:
             raise ConnectionRefusedError
@@ -140,7 +140,7 @@ def test_the_time_of_an_attempt_of_a_batched_coroutine_begins_with_its_call():
     called: list[int] = []
 
     @sa.async_function("v bigint", batch=sa.Batch(max_rows=100, linger="400ms"))
-    async def answer(found: list[sa.Row]) -> list[int]:
+    async def answer(found: list[sa.typing.Row]) -> list[int]:
         called.extend(row.x for row in found)
         return [row.x for row in found]
 
@@ -157,7 +157,7 @@ def test_a_row_that_waits_for_a_call_of_many_is_not_called_twice(cache: sa.Cache
     calls: list[list[int]] = []
 
     @sa.async_function("v bigint", batch=sa.Batch(max_rows=8, linger="300ms"), idempotent=True)
-    async def answer(found: list[sa.Row]) -> list[int]:
+    async def answer(found: list[sa.typing.Row]) -> list[int]:
         calls.append([row.x for row in found])
         return [row.x for row in found]
 
@@ -173,7 +173,7 @@ def test_a_batched_call_that_is_slow_has_a_second_one_beside_it():
     calls: list[list[int]] = []
 
     @sa.async_function("v bigint", batch=sa.Batch(max_rows=2, linger="10ms"), idempotent=True)
-    async def first_hangs(found: list[sa.Row]) -> list[int]:
+    async def first_hangs(found: list[sa.typing.Row]) -> list[int]:
         calls.append([row.x for row in found])
         if len(calls) == 1:
             await over.wait()
@@ -190,7 +190,7 @@ def test_a_batched_call_that_is_slow_has_a_second_one_beside_it():
 
 def test_adaptive_does_not_count_the_wait_for_company():
     @sa.async_function("v bigint", batch=sa.Batch(max_rows=100, linger="300ms"))
-    async def answer(found: list[sa.Row]) -> list[int]:
+    async def answer(found: list[sa.typing.Row]) -> list[int]:
         return [row.x for row in found]
 
     # The first call takes seven rows, all that there are.
@@ -222,12 +222,12 @@ def test_rows_that_wait_for_a_cached_call_have_no_attempt(
             await asyncio.Event().wait()
 
     @sa.async_function("v bigint")
-    async def ask(row: sa.Row) -> int:
+    async def ask(row: sa.typing.Row) -> int:
         await take(row.x)
         return 2 * row.x
 
     @sa.async_function("v bigint", batch=sa.Batch(max_rows=3, linger=0))
-    async def ask_together(found: list[sa.Row]) -> list[int]:
+    async def ask_together(found: list[sa.typing.Row]) -> list[int]:
         for row in found:
             await take(row.x)
         return [2 * row.x for row in found]

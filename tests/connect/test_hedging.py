@@ -79,7 +79,7 @@ def test_a_python_function_is_called_twice_and_the_slower_call_is_cancelled():
     cancelled: list[int] = []
 
     @sa.async_function("v bigint", idempotent=True)
-    async def slow_once(row: sa.Row) -> dict[str, int]:
+    async def slow_once(row: sa.typing.Row) -> dict[str, int]:
         calls[row.x] += 1
         if calls[row.x] == 1 and row.x % 7 == 0:
             try:
@@ -130,7 +130,7 @@ def test_the_rows_of_a_slow_request_of_many_go_again():
 
 
 @sa.async_function("v bigint")
-async def unsafe(row: sa.Row) -> dict[str, int]:
+async def unsafe(row: sa.typing.Row) -> dict[str, int]:
     return {"v": row.x}
 
 
@@ -138,7 +138,7 @@ class Safe(sa.AsyncFunction):
     schema = "v bigint"
     idempotent = True
 
-    async def async_invoke(self, row: sa.Row) -> dict[str, int]:
+    async def async_invoke(self, row: sa.typing.Row) -> dict[str, int]:
         return {"v": row.x}
 
 

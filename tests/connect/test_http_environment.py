@@ -160,7 +160,10 @@ def test_encrypted_requests_go_through_a_tunnel_of_the_proxy(tmp_path):
 )
 def test_a_proxy_that_makes_no_tunnel_is_told(answer, why):
     match = f"no connection: tunnel error: .*{why}"
-    with tunnel(answer) as (proxy, asked), pytest.raises(sa.AsyncFunctionError, match=match):
+    with (
+        tunnel(answer) as (proxy, asked),
+        pytest.raises(sa.AsyncFunctionError, match=match),
+    ):
         name_from("https://example.invalid/", proxy=proxy)
     # Without `retry=` what was not sent is tried three times more.
     assert len(asked) == 4

@@ -215,7 +215,7 @@ def test_a_column_that_cannot_be_sent_ends_the_task(
     with pytest.raises(sa.ConfigurationError) as caught:
         rows_of(function, keys, on_error="null", retry=sa.retry.fixed_delay(3, "1ms"), timeout="9s")
 
-    assert caught.value.kind is sa.ErrorKind.TYPE_REFUSED
+    assert caught.value.kind is sa.exceptions.ErrorKind.TYPE_REFUSED
     assert str(caught.value).startswith("argument column `k` is `")
     assert hint in str(caught.value)
 
@@ -236,7 +236,7 @@ def test_a_result_that_would_lose_something_ends_the_task(
     with pytest.raises(sa.ConfigurationError) as caught:
         value_of(server, sql, schema, on_error="drop")
 
-    assert caught.value.kind is sa.ErrorKind.TYPE_REFUSED
+    assert caught.value.kind is sa.exceptions.ErrorKind.TYPE_REFUSED
     assert str(caught.value).startswith("`schema` has column `v` as `")
     assert hint in str(caught.value)
 
@@ -251,14 +251,14 @@ def test_a_column_that_cannot_be_sent_is_refused_before_the_task_where_the_serve
     assert function.result_schema.metadata is None
     with pytest.raises(sa.ConfigurationError, match="cannot be sent as `timestamp`") as caught:
         function.check(pa.schema({"k": pa.timestamp("us", "UTC")}))
-    assert caught.value.kind is sa.ErrorKind.TYPE_REFUSED
+    assert caught.value.kind is sa.exceptions.ErrorKind.TYPE_REFUSED
 
 
 def test_a_void_column_is_refused_at_the_call(server: PostgresServer) -> None:
     statement = "select null as v where $1 = 1"
     with pytest.raises(sa.ConfigurationError, match="`v` as void") as caught:
         postgres.lookup(server.dsn, statement, ["k"], schema="v void")
-    assert caught.value.kind is sa.ErrorKind.TYPE_REFUSED
+    assert caught.value.kind is sa.exceptions.ErrorKind.TYPE_REFUSED
 
 
 def test_columns_of_other_encodings_are_sent_too(server: PostgresServer) -> None:

@@ -103,7 +103,7 @@ def test_a_stalled_server_is_the_rows_timeout():
         lookup(function, [{"id": 1}])
         server.pause()
         try:
-            with pytest.raises(sa.ElementTimeoutError):
+            with pytest.raises(sa.exceptions.ElementTimeoutError):
                 lookup(function, [{"id": 1}], timeout="50ms")
         finally:
             server.resume()
@@ -186,7 +186,7 @@ def test_a_wrong_password_is_refused_for_good_and_not_told():
             function = redis.get(server.url, "{id}", schema="v string", password=password)
             with pytest.raises(sa.AsyncFunctionError, match=f"1 attempt: .*{code}") as raised:
                 lookup(function, [{"id": 1}], retry=retry)
-            assert raised.value.kind is sa.ErrorKind.UNAUTHORIZED
+            assert raised.value.kind is sa.exceptions.ErrorKind.UNAUTHORIZED
             assert PASSWORD not in str(raised.value) + repr(function)
         function = redis.get(server.url, "{id}", schema="v string", password="".join("right"))
         assert lookup(function, [{"id": 1}]) == [{"id": 1, "v": None}]

@@ -126,7 +126,7 @@ def test_a_python_function_is_called_again_where_it_asks_for_that_and_else_not()
     calls: Counter[int] = Counter()
 
     @sa.async_function("v bigint")
-    async def function(row: sa.Row) -> dict[str, int]:
+    async def function(row: sa.typing.Row) -> dict[str, int]:
         calls[row.x] += 1
         if row.x % 2:
             raise ConnectionResetError

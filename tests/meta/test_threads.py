@@ -60,7 +60,7 @@ def test_a_closed_task_leaves_no_thread(settled):
 
 
 def test_a_task_whose_calls_hang_leaves_no_thread(settled):
-    with pytest.raises(sa.ElementTimeoutError):
+    with pytest.raises(sa.exceptions.ElementTimeoutError):
         list(arrow.ordered_wait(batches(), hang, timeout=0.05))
     assert left_behind(settled) == []
 

@@ -223,7 +223,7 @@ def with_tuning(**given):
 
 
 def with_budget(**given):
-    strategy = retry.fixed_delay(3, "1s", budget=sa.RetryBudget(**given))
+    strategy = retry.fixed_delay(3, "1s", budget=sa.retry.Budget(**given))
     return wait("ordered", retry=strategy)
 
 
@@ -321,7 +321,7 @@ CALLS = {
     "http.Client": (with_client, parameters(http.Client)),
     "OnError": (with_on_error, parameters(sa.OnError)),
     "Tuning": (with_tuning, parameters(sa.Tuning)),
-    "RetryBudget": (with_budget, parameters(sa.RetryBudget)),
+    "Budget": (with_budget, parameters(sa.retry.Budget)),
     "retry.fixed_delay": (
         partial(with_retry, retry.fixed_delay, FIXED),
         parameters(retry.fixed_delay),

@@ -198,4 +198,4 @@ def test_a_column_function_has_it_beside_its_result(spark, calls, answers, get):
 def test_a_name_that_is_taken_is_refused_at_the_call_as_spark_compares_names(spark, look_up, taken):
     with pytest.raises(sa.ConfigurationError, match="in which `info` tells of calls") as info:
         sa.ordered_wait(numbers(spark), look_up, info=taken)
-    assert info.value.kind == sa.ErrorKind.COLUMN_CLASH
+    assert info.value.kind == sa.exceptions.ErrorKind.COLUMN_CLASH

@@ -275,7 +275,7 @@ def test_data_frame_that_is_touched_is_refused(spark, change):
 
     with pytest.raises(sa.ConfigurationError, match="`chain` needs the DataFrame that") as info:
         sa.ordered_wait(df, add_one, chain=True)
-    assert info.value.kind is sa.ErrorKind.INPUT_INVALID
+    assert info.value.kind is sa.exceptions.ErrorKind.INPUT_INVALID
 
 
 def test_source_is_refused(spark):

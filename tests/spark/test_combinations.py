@@ -78,13 +78,13 @@ def service() -> Iterator[tuple[Counting, str]]:
 
 
 @sa.async_function("z string", batch=sa.Batch(max_rows=7, linger="3ms", split_on_error=True))
-async def second(rows: list[sa.Row]) -> list[Any]:
+async def second(rows: list[sa.typing.Row]) -> list[Any]:
     return [[{"z": f"z{row.id}.{place}"} for place in range(row.id % 3)] for row in rows]
 
 
 def options_of(chance: random.Random) -> dict[str, Any]:
     options: dict[str, Any] = {"max_concurrency": chance.choice((1, 3, 17))}
-    budget = chance.choice((None, sa.RetryBudget(ratio=0.5, min_per_second=1009)))
+    budget = chance.choice((None, sa.retry.Budget(ratio=0.5, min_per_second=1009)))
     options["retry"] = sa.retry.fixed_delay(RETRIES, chance.choice((0, "3ms")), budget=budget)
     drawn = {
         "channel": "key",

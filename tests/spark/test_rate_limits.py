@@ -139,7 +139,7 @@ def test_workers_keep_circuit_breakers_budgets_and_rates(spark):
     out = sa.unordered_wait(
         spark.range(60, numPartitions=1),
         see_at_last,
-        retry=sa.retry.fixed_delay(100, "1ms", budget=sa.RetryBudget(ratio=0.5)),
+        retry=sa.retry.fixed_delay(100, "1ms", budget=sa.retry.Budget(ratio=0.5)),
         circuit_breaker=sa.CircuitBreaker(initial="20ms", maximum="50ms"),
         rate_limit=["90009/s", "adaptive"],
         channel=F.col("id") % 2,

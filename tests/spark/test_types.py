@@ -202,7 +202,7 @@ def test_a_column_that_cannot_be_sent_is_named(spark):
         sa.ConfigurationError, match="column `period` has type interval month"
     ) as info:
         sa.ordered_wait(months, accept)
-    assert info.value.kind is sa.ErrorKind.INPUT_INVALID
+    assert info.value.kind is sa.exceptions.ErrorKind.INPUT_INVALID
 
 
 def test_a_returned_type_that_spark_does_not_know_is_named(spark):

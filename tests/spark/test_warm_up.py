@@ -18,11 +18,11 @@ class Counted(sa.AsyncFunction):
     def __init__(self, barrier: int) -> None:
         self.barrier = barrier
 
-    def open(self, context: sa.FunctionContext) -> None:
+    def open(self, context: sa.typing.FunctionContext) -> None:
         self.started = 0
         self.enough = asyncio.Event()
 
-    async def async_invoke(self, row: sa.Row) -> dict[str, int]:
+    async def async_invoke(self, row: sa.typing.Row) -> dict[str, int]:
         self.started += 1
         if self.started == self.barrier:
             # Whatever else may start at this moment has time to do so.

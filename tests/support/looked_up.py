@@ -17,7 +17,7 @@ __all__ = ["Lookup", "lookup", "noted_calls"]
 COLUMNS = "rows int"
 
 
-def note(row: sa.Row, text: object) -> None:
+def note(row: sa.typing.Row, text: object) -> None:
     with Path(row.log).open("a") as file:
         file.write(f"{row.id} {text}\n")
 
@@ -27,7 +27,7 @@ def noted_calls(path: Path) -> list[list[int]]:
     return [[int(part) for part in line.split()] for line in path.read_text().splitlines()]
 
 
-async def answers_when_called_again(row: sa.Row) -> int:
+async def answers_when_called_again(row: sa.typing.Row) -> int:
     note(row, 1)
     calls = [id for id, _ in noted_calls(Path(row.log))].count(row.id)  # noqa: A001
     if calls == 1:
@@ -38,10 +38,10 @@ async def answers_when_called_again(row: sa.Row) -> int:
 class Lookup(sa.AsyncFunction):
     schema = COLUMNS
 
-    async def async_invoke(self, row: sa.Row) -> int:
+    async def async_invoke(self, row: sa.typing.Row) -> int:
         return await answers_when_called_again(row)
 
-    async def async_invoke_batch(self, rows: Sequence[sa.Row]) -> list[int]:
+    async def async_invoke_batch(self, rows: Sequence[sa.typing.Row]) -> list[int]:
         note(rows[0], len(rows))
         return [len(rows)] * len(rows)
 

@@ -398,7 +398,7 @@ def refused_type(server: PostgresServer, name: str, schema: str | None) -> str:
     keys = pa.RecordBatch.from_pydict({"k": pa.array([0], pa.int32())})
     with pytest.raises(sa.ConfigurationError) as caught:
         list(sa.arrow.ordered_wait([keys], lookup_of(server, name, schema), on_error="null"))
-    assert caught.value.kind is sa.ErrorKind.TYPE_REFUSED
+    assert caught.value.kind is sa.exceptions.ErrorKind.TYPE_REFUSED
     return str(caught.value)
 
 

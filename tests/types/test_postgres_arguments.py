@@ -255,7 +255,7 @@ def sent_by_us(server: PostgresServer, parameter: str, columns: list[Any]) -> li
     try:
         batches = list(sa.arrow.ordered_wait([batch], function, on_error="capture"))
     except sa.ConfigurationError as error:
-        assert error.kind is sa.ErrorKind.TYPE_REFUSED  # noqa: PT017 - some are refused
+        assert error.kind is sa.exceptions.ErrorKind.TYPE_REFUSED  # noqa: PT017 - some are refused
         return [Refused(str(error))] * len(values)
     rows = pa.Table.from_batches(batches).select(["v", "error"]).to_pylist()
     return [Refused(row["error"]["message"]) if row["error"] else row["v"] for row in rows]

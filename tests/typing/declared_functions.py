@@ -24,42 +24,42 @@ class Customer:
 
 
 @sa.async_function
-async def lookup(row: sa.Row, retries: int = 3) -> Customer:
+async def lookup(row: sa.typing.Row, retries: int = 3) -> Customer:
     """Declared without parentheses."""
     return Customer(row["name"], retries)
 
 
 @sa.async_function("name string", idempotent=True)
-async def name_of(row: sa.Row) -> dict[str, str]:
+async def name_of(row: sa.typing.Row) -> dict[str, str]:
     """Declared with a schema."""
     return {"name": row["id"]}
 
 
 @sa.async_function("name string", batch=sa.Batch(max_rows=7))
-async def names_of(rows: Sequence[sa.Row]) -> list[str]:
+async def names_of(rows: Sequence[sa.typing.Row]) -> list[str]:
     """Declared for batches."""
     return [row["id"] for row in rows]
 
 
 @sa.async_function("name string")
-def plain(row: sa.Row, retries: int = 3) -> str:
+def plain(row: sa.typing.Row, retries: int = 3) -> str:
     """Is called in threads."""
     return row["id"] * retries
 
 
 @sa.async_function("size long", threads=7)
-def in_threads(row: sa.Row) -> int:
+def in_threads(row: sa.typing.Row) -> int:
     """The same, in so many."""
     return len(row["id"])
 
 
 @sa.async_function("name string", timeout="5s", retry=3, on_error="null", threads=None)
-async def with_options(row: sa.Row) -> str:
+async def with_options(row: sa.typing.Row) -> str:
     """Declared with options."""
     return row["id"]
 
 
-async def accepted(row: sa.Row, column: Column) -> None:
+async def accepted(row: sa.typing.Row, column: Column) -> None:
     """What a test of the functions writes."""
     assert_type(await lookup(row, retries=5), Customer)
     assert_type(await name_of(row), dict[str, str])
@@ -68,7 +68,7 @@ async def accepted(row: sa.Row, column: Column) -> None:
     assert_type(plain(row, retries=5), str)
     assert_type(in_threads(row), int)
     assert_type(sa.async_function(len, threads=7)("abc"), int)
-    assert_type(name_of.with_options(timeout="7ms", threads=3), sa.FunctionWithOptions)
+    assert_type(name_of.with_options(timeout="7ms", threads=3), sa.typing.FunctionWithOptions)
     assert_type(await with_options(row), str)
     # A `Column`, whose type only packages with PySpark know.
     assert_type(lookup(column), Any)
@@ -77,7 +77,7 @@ async def accepted(row: sa.Row, column: Column) -> None:
     assert_type(in_threads(column), Any)
 
 
-async def refused(row: sa.Row) -> None:
+async def refused(row: sa.typing.Row) -> None:
     """A wrong argument, or a result taken for another."""
     await lookup(row, retries="5")  # pyright: ignore[reportCallIssue, reportArgumentType]
     await lookup(row, attempts=5)  # pyright: ignore[reportArgumentType]

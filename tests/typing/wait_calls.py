@@ -15,13 +15,13 @@ import sparkawait as sa
 
 
 @sa.async_function("name string")
-async def declared(row: sa.Row) -> dict[str, str]:
+async def declared(row: sa.typing.Row) -> dict[str, str]:
     """Returns a name."""
     return {"name": row["id"]}
 
 
 @sa.async_function
-async def annotated(row: sa.Row) -> int:
+async def annotated(row: sa.typing.Row) -> int:
     """Returns a number."""
     return int(row["id"])
 
@@ -31,23 +31,23 @@ class Lookup(sa.AsyncFunction):
 
     schema = "name string"
 
-    async def async_invoke(self, row: sa.Row) -> list[dict[str, str]]:
+    async def async_invoke(self, row: sa.typing.Row) -> list[dict[str, str]]:
         """Returns names."""
         return [{"name": row["id"]}]
 
 
-async def bare(row: sa.Row) -> dict[str, str]:
+async def bare(row: sa.typing.Row) -> dict[str, str]:
     """Has its schema from the call."""
     return {"name": row["id"]}
 
 
-def fallback(row: sa.Row) -> dict[str, str]:
+def fallback(row: sa.typing.Row) -> dict[str, str]:
     """Stands in for a result."""
     return {"name": f"unknown {row['id']}"}
 
 
 @sa.async_function("name string", threads=7)
-def plain(row: sa.Row) -> dict[str, str]:
+def plain(row: sa.typing.Row) -> dict[str, str]:
     """Blocks."""
     return {"name": row["id"]}
 
@@ -58,7 +58,7 @@ class Blocks(sa.AsyncFunction):
     schema = "name string"
     threads = 13
 
-    def async_invoke(self, row: sa.Row) -> list[dict[str, str]]:
+    def async_invoke(self, row: sa.typing.Row) -> list[dict[str, str]]:
         """Returns names."""
         return [{"name": row["id"]}]
 

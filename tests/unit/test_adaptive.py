@@ -125,7 +125,7 @@ def test_it_goes_with_a_rate_limit_a_breaker_and_a_budget():
         max_concurrency=sa.Adaptive(1, 31),
         rate_limit="30011/s",
         circuit_breaker=True,
-        retry=sa.retry.fixed_delay(100_000, "1ms", budget=sa.RetryBudget(1.0, 10_007)),
+        retry=sa.retry.fixed_delay(100_000, "1ms", budget=sa.retry.Budget(1.0, 10_007)),
     )
 
     assert sorted(row["m"] for row in found) == list(range(307))

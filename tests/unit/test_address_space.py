@@ -148,7 +148,7 @@ def test_another_error_keeps_its_class_and_says_what_is_missing_beside():
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        ("sa.ElementTimeoutError('late', 'element-timed-out')", "ElementTimeoutError"),
+        ("sa.exceptions.ElementTimeoutError('late', 'element-timed-out')", "ElementTimeoutError"),
         ("ConnectionResetError(104, 'reset')", "ConnectionResetError"),
     ],
 )

@@ -9,12 +9,8 @@ import pytest
 
 from sparkawait import (
     AsyncFunction,
-    AsyncFunctionError,
     Batch,
     ConfigurationError,
-    ElementTimeoutError,
-    ErrorKind,
-    ResultError,
     RetryAfter,
     Tuning,
     arrow,
@@ -23,6 +19,7 @@ from sparkawait import (
 )
 from sparkawait._plan.plan import Plan
 from sparkawait._worker.results import ResultBuilder
+from sparkawait.exceptions import AsyncFunctionError, ElementTimeoutError, ErrorKind, ResultError
 
 WAITS = [arrow.ordered_wait, arrow.unordered_wait]
 FOREVER = "1h"

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 import sparkawait as sa
-from sparkawait import ErrorKind, arrow
+from sparkawait import arrow
+from sparkawait.exceptions import ErrorKind
 from sparkawait.testing import simulated
 
 WAITS = (arrow.ordered_wait, arrow.unordered_wait, arrow.key_ordered_wait)

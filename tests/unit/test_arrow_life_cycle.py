@@ -8,17 +8,11 @@ import threading
 import pyarrow as pa
 import pytest
 
-from sparkawait import (
-    AsyncFunction,
-    AsyncFunctionError,
-    ErrorKind,
-    Tuning,
-    arrow,
-    async_function,
-)
+from sparkawait import AsyncFunction, Tuning, arrow, async_function
 from sparkawait._plan.resolve import resolve_unpickled
 from sparkawait._worker import life_cycle
 from sparkawait._worker.event_loop import event_loop_thread
+from sparkawait.exceptions import AsyncFunctionError, ErrorKind
 from sparkawait.testing import simulated
 
 

@@ -5,8 +5,9 @@ import asyncio
 
 import pytest
 
-from sparkawait import AsyncFunction, Batch, Channel, ErrorKind, ResultError
+from sparkawait import AsyncFunction, Batch, Channel
 from sparkawait._worker.batch_lines import CallSize
+from sparkawait.exceptions import ErrorKind, ResultError
 from sparkawait.functions import async_function
 
 

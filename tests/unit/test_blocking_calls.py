@@ -288,7 +288,7 @@ def test_a_task_whose_threads_all_hang_fails_with_their_ages(gate, monkeypatch):
             table(5000), hangs, attempt_timeout="5ms", on_error="null"
         ).to_table()
 
-    assert info.value.kind is sa.ErrorKind.THREADS_HUNG
+    assert info.value.kind is sa.exceptions.ErrorKind.THREADS_HUNG
     assert "called 0." in str(info.value)
 
 

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 
 import sparkawait as sa
-from sparkawait import ErrorKind, arrow
+from sparkawait import arrow
 from sparkawait._call_info import CALL_TYPE
 from sparkawait._plan.resolve import resolve_unpickled
+from sparkawait.exceptions import ErrorKind
 
 ROWS = 61
 WAITS = (arrow.ordered_wait, arrow.unordered_wait, arrow.key_ordered_wait)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from sparkawait import ErrorKind, InternalError
+from sparkawait.exceptions import ErrorKind, InternalError
 
 columns = pytest.importorskip("sparkawait.spark.column_rows")
 

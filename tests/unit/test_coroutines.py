@@ -7,8 +7,9 @@ from decimal import Decimal
 
 import pytest
 
-from sparkawait import AsyncFunction, ErrorKind, ResultError, RetryAfter, retry
+from sparkawait import AsyncFunction, RetryAfter, retry
 from sparkawait._worker.coroutines import ROWS_PER_TURN
+from sparkawait.exceptions import ErrorKind, ResultError
 from sparkawait.functions import async_function
 
 VARIABLE = contextvars.ContextVar("variable", default="unset")

@@ -4,8 +4,9 @@
 import pyarrow as pa
 import pytest
 
-from sparkawait import ConfigurationError, ErrorKind
+from sparkawait import ConfigurationError
 from sparkawait._plan.ddl import parse_element, parse_schema
+from sparkawait.exceptions import ErrorKind
 
 UTC = pa.timestamp("us", tz="UTC")
 

@@ -6,8 +6,9 @@ from fractions import Fraction
 
 import pytest
 
-from sparkawait import ConfigurationError, ErrorKind
+from sparkawait import ConfigurationError
 from sparkawait._quantities import parse_duration, positive_duration
+from sparkawait.exceptions import ErrorKind
 
 
 @pytest.mark.parametrize(

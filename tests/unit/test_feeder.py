@@ -6,9 +6,10 @@ import threading
 import pyarrow as pa
 import pytest
 
-from sparkawait import ConfigurationError, ErrorKind
+from sparkawait import ConfigurationError
 from sparkawait._worker.feeder import Feeder
 from sparkawait.arrow.batches import Source
+from sparkawait.exceptions import ErrorKind
 
 
 class FakeTask:

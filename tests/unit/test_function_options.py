@@ -13,7 +13,7 @@ from sparkawait._plan.function_checks import to_function
 from sparkawait._plan.resolve import resolve_unpickled
 from sparkawait.function_options import OF_FUNCTION, OWN_OPTIONS, asks_for_column
 from tests.support import looked_up
-from tests.unit.test_class_options import BESIDE, VALUES
+from tests.unit.test_class_options import VALUES
 
 FACTS = {
     "batch": sa.Batch(max_rows=7),
@@ -73,9 +73,9 @@ WRAPPERS = {
 @pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=WRAPPERS)
 @pytest.mark.parametrize("name", VALUES)
 def test_each_option_means_in_a_decorator_what_it_means_in_a_call(name, wrap):
-    value, beside = VALUES[name], BESIDE.get(name, {})
-    said = plan(wrap(decorated(**{name: value}, **beside)))
-    given = plan(decorated(), **{name: value}, **beside)
+    value = VALUES[name]
+    said = plan(wrap(decorated(**{name: value})))
+    given = plan(decorated(), **{name: value})
 
     assert getattr(said.options, name) == getattr(given.options, name)
     assert said.max_concurrency == given.max_concurrency
@@ -85,7 +85,7 @@ def test_each_option_means_in_a_decorator_what_it_means_in_a_call(name, wrap):
 
 @pytest.mark.parametrize("name", VALUES)
 def test_a_function_that_is_sent_by_value_has_its_options(name):
-    function = decorated(**{name: VALUES[name]}, **BESIDE.get(name, {}))
+    function = decorated(**{name: VALUES[name]})
 
     sent = plan(cloudpickle.loads(cloudpickle.dumps(function)))
 
@@ -94,9 +94,9 @@ def test_a_function_that_is_sent_by_value_has_its_options(name):
 
 @pytest.mark.parametrize("name", VALUES)
 def test_options_are_those_of_the_driver_for_a_function_that_is_sent_by_name(monkeypatch, name):
-    told = sa.async_function(
-        "y int", idempotent=True, **{name: VALUES[name]}, **BESIDE.get(name, {})
-    )(looked_up.answers_when_called_again)
+    told = sa.async_function("y int", idempotent=True, **{name: VALUES[name]})(
+        looked_up.answers_when_called_again
+    )
     monkeypatch.setattr(looked_up, "answers_when_called_again", told)
     made = plan(told)
     sent = cloudpickle.dumps(made)

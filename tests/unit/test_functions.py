@@ -10,10 +10,11 @@ import types
 import cloudpickle
 import pytest
 
-from sparkawait import AsyncFunction, Batch, ConfigurationError, ErrorKind, FunctionContext
+from sparkawait import AsyncFunction, Batch, ConfigurationError
 from sparkawait._plan.resolve import resolve_unpickled
-from sparkawait.exceptions import ElementTimeoutError
+from sparkawait.exceptions import ElementTimeoutError, ErrorKind
 from sparkawait.functions import async_function
+from sparkawait.typing import FunctionContext
 
 
 @async_function("y bigint")

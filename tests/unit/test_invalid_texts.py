@@ -7,7 +7,8 @@ import pyarrow as pa
 import pytest
 
 import sparkawait as sa
-from sparkawait import ErrorKind, arrow
+from sparkawait import arrow
+from sparkawait.exceptions import ErrorKind
 from sparkawait.testing import simulated
 from tests.support.scripted_server import ScriptedServer
 

@@ -9,18 +9,11 @@ import threading
 import pyarrow as pa
 import pytest
 
-from sparkawait import (
-    AsyncFunction,
-    AsyncFunctionError,
-    ErrorKind,
-    OperatorStateError,
-    Tuning,
-    arrow,
-    async_function,
-)
+from sparkawait import AsyncFunction, Tuning, arrow, async_function
 from sparkawait._worker import life_cycle
 from sparkawait._worker.event_loop import event_loop_thread
 from sparkawait.batch import Batch
+from sparkawait.exceptions import AsyncFunctionError, ErrorKind, OperatorStateError
 
 
 @async_function("y bigint")

@@ -22,7 +22,7 @@ from tests.support.scripted_server import ScriptedServer
 CLIENT = sa.http.Client(proxy=False)
 
 
-def get(url: str, schema: Any, **options: Any) -> sa.NativeFunction:
+def get(url: str, schema: Any, **options: Any) -> sa.typing.NativeFunction:
     return sa.http.get(url + "/{id}", schema, client=CLIENT, **options)
 
 
@@ -167,7 +167,9 @@ def test_a_row_that_is_refused_is_one_that_failed(on_error, rows):
 
 def test_a_row_that_is_refused_fails_the_task_where_rows_do():
     for options in ({}, {"on_error": sa.OnError(stop_after=1)}):
-        with pytest.raises(sa.ResultError, match="`Checked` refuses: ValueError: no such tier"):
+        with pytest.raises(
+            sa.exceptions.ResultError, match="`Checked` refuses: ValueError: no such tier"
+        ):
             asked(Checked, DOCUMENTS, **options)
 
 

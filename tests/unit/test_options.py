@@ -14,12 +14,12 @@ from sparkawait import (
     AsyncFunction,
     Batch,
     ConfigurationError,
-    ErrorKind,
     WaitOptions,
     WatermarkStrategy,
     retry,
 )
 from sparkawait._plan.resolve import resolve
+from sparkawait.exceptions import ErrorKind
 from sparkawait.functions import async_function
 from sparkawait.native_function import NativeFunction
 from sparkawait.retry import ONLY_REFUSED

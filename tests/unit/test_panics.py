@@ -3,7 +3,8 @@
 
 import pytest
 
-from sparkawait import ErrorKind, InternalError, _core
+from sparkawait import _core
+from sparkawait.exceptions import ErrorKind, InternalError
 
 panicking = getattr(_core, "_panicking", None)
 

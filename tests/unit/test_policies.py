@@ -7,8 +7,9 @@ import pyarrow as pa
 import pytest
 
 import sparkawait as sa
-from sparkawait import ConfigurationError, ErrorKind, arrow, async_function, retry
+from sparkawait import ConfigurationError, arrow, async_function, retry
 from sparkawait._plan.resolve import resolve_unpickled
+from sparkawait.exceptions import ErrorKind
 
 AGAIN = retry.fixed_delay(1000, "1ms", budget=None)
 
@@ -63,12 +64,12 @@ def test_a_time_until_the_first_probe_that_is_none_is_refused(initial):
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        (lambda: sa.RetryBudget(ratio=-1), "`ratio` of .* must be a number from 0 to 1000"),
-        (lambda: sa.RetryBudget(ratio=float("nan")), "`ratio` of RetryBudget must be a number"),
-        (lambda: sa.RetryBudget(ratio=True), "`ratio` of RetryBudget must be .* got True"),
-        (lambda: sa.RetryBudget(min_per_second=-1), "`min_per_second` of .* at least 0, got -1"),
-        (lambda: sa.RetryBudget(min_per_second=0.5), "`min_per_second` of .* must be an int"),
-        (lambda: sa.RetryBudget(0, 0), "neither `ratio` nor `min_per_second`"),
+        (lambda: sa.retry.Budget(ratio=-1), "`ratio` of .* must be a number from 0 to 1000"),
+        (lambda: sa.retry.Budget(ratio=float("nan")), "`ratio` of Budget must be a number"),
+        (lambda: sa.retry.Budget(ratio=True), "`ratio` of Budget must be .* got True"),
+        (lambda: sa.retry.Budget(min_per_second=-1), "`min_per_second` of .* at least 0, got -1"),
+        (lambda: sa.retry.Budget(min_per_second=0.5), "`min_per_second` of .* must be an int"),
+        (lambda: sa.retry.Budget(0, 0), "neither `ratio` nor `min_per_second`"),
         (lambda: retry.fixed_delay(3, "1s", budget="some"), "`budget` must be .* got 'some'"),
         (lambda: retry.exponential_backoff(3, budget=True), "`budget` must be .* got True"),
         (lambda: retry.exponential_backoff(3, budget=-0.1), "`ratio` of .* from 0 to 1000"),
@@ -81,10 +82,10 @@ def test_wrong_budgets_are_refused(made, message):
 
 
 def test_every_strategy_has_a_budget_unless_it_is_told_otherwise():
-    budget = sa.RetryBudget(ratio=0.2, min_per_second=10)
+    budget = sa.retry.Budget(ratio=0.2, min_per_second=10)
     assert retry.fixed_delay(3, "1s").budget == retry.exponential_backoff().budget == budget
     assert sa.WaitOptions(retry=3).retry.budget == sa.WaitOptions().retry.budget == budget
-    assert retry.fixed_delay(3, "1s", budget=0.3).budget == sa.RetryBudget(0.3)
+    assert retry.fixed_delay(3, "1s", budget=0.3).budget == sa.retry.Budget(0.3)
     assert retry.exponential_backoff(3, budget=None).budget is None
 
 
@@ -102,7 +103,7 @@ def test_retries_are_a_share_of_the_first_calls(wait):
         calls.append(row["x"])
         raise ConnectionError
 
-    budget = sa.RetryBudget(ratio=0.2, min_per_second=0)
+    budget = sa.retry.Budget(ratio=0.2, min_per_second=0)
     out = wait(
         [batch(100)],
         always_lost,
@@ -125,7 +126,7 @@ def test_what_a_destination_lost_comes_as_fast_as_it_answers_once_it_is_well():
             raise ConnectionError
         return {"y": row["x"]}
 
-    budget, totals = sa.RetryBudget(ratio=0.01, min_per_second=0), {}
+    budget, totals = sa.retry.Budget(ratio=0.01, min_per_second=0), {}
     again = retry.fixed_delay(1000, "1ms", budget=budget)
     plan = resolve_unpickled("ordered", lost_once, input_schema=None, retry=again, timeout="60s")
     out = arrow.run(plan, iter([batch(500)]), on_metrics=totals.update)

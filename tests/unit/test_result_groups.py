@@ -3,10 +3,10 @@
 
 import pytest
 
-from sparkawait import ErrorKind
 from sparkawait._plan.ddl import parse_schema
 from sparkawait._worker import results
 from sparkawait._worker.results import ResultBuilder, TooLargeError
+from sparkawait.exceptions import ErrorKind
 
 MEGABYTE = 1 << 20
 

@@ -7,7 +7,8 @@ from email.utils import format_datetime
 
 import pytest
 
-from sparkawait import ConfigurationError, ErrorKind, RetryAfter, retry
+from sparkawait import ConfigurationError, RetryAfter, retry
+from sparkawait.exceptions import ErrorKind
 
 
 def test_a_strategy_allows_as_many_further_attempts_as_it_says():

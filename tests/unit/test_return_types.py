@@ -323,7 +323,7 @@ def test_a_local_class_that_the_function_makes_is_found():
 def test_an_annotation_that_names_no_columns_is_no_schema(annotation):
     with pytest.raises(sa.ConfigurationError, match="`found` has no schema") as info:
         schema_of(returning(annotation))
-    assert info.value.kind is sa.ErrorKind.SCHEMA_MISSING
+    assert info.value.kind is sa.exceptions.ErrorKind.SCHEMA_MISSING
 
 
 @dataclass
@@ -354,4 +354,4 @@ class Unclear:
 def test_an_annotation_without_a_type_in_spark_is_refused(annotation, words):
     with pytest.raises(sa.ConfigurationError, match=words) as info:
         schema_of(returning(annotation))
-    assert info.value.kind is sa.ErrorKind.SCHEMA_INVALID
+    assert info.value.kind is sa.exceptions.ErrorKind.SCHEMA_INVALID

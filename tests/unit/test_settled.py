@@ -4,7 +4,8 @@
 import pyarrow as pa
 import pytest
 
-from sparkawait import Batch, ErrorKind, InternalError, _core, arrow, async_function
+from sparkawait import Batch, _core, arrow, async_function
+from sparkawait.exceptions import ErrorKind, InternalError
 
 
 def batches(*lengths):

@@ -358,5 +358,5 @@ def test_it_is_refused_in_a_thread(made):
 
 
 def test_without_a_task_it_makes_the_client():
-    context = sa.FunctionContext(0, "f (0)")
+    context = sa.typing.FunctionContext(0, "f (0)")
     assert isinstance(context.shared("client", lambda: Client(None)), Client)

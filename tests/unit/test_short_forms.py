@@ -7,8 +7,9 @@ import pyarrow as pa
 import pytest
 
 import sparkawait as sa
-from sparkawait import ConfigurationError, ErrorKind, WaitOptions, arrow, http, postgres, redis
+from sparkawait import ConfigurationError, WaitOptions, arrow, http, postgres, redis
 from sparkawait._plan.resolve import resolve_unpickled
+from sparkawait.exceptions import ErrorKind
 from sparkawait.rate_limit import Limits
 from sparkawait.retry import ONLY_REFUSED, exponential_backoff
 from sparkawait.testing import OperatorTestHarness

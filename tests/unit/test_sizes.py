@@ -3,8 +3,9 @@
 
 import pytest
 
-from sparkawait import ConfigurationError, ErrorKind
+from sparkawait import ConfigurationError
 from sparkawait._quantities import parse_size
+from sparkawait.exceptions import ErrorKind
 
 MOST = 2**31 - 1
 

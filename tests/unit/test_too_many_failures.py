@@ -38,7 +38,7 @@ def test_a_wrong_key_ends_a_task_early(wait, kept):
     with pytest.raises(sa.AsyncFunctionError, match="ConnectionError") as info:
         wait(table(5003), function, on_error=on_error, max_concurrency=7).to_table()
 
-    assert info.value.kind is sa.ErrorKind.USER_FUNCTION_FAILED
+    assert info.value.kind is sa.exceptions.ErrorKind.USER_FUNCTION_FAILED
     assert str(info.value.__cause__).startswith("no ")
     # Besides those that were in flight.
     assert 13 <= len(called) <= 13 + 7
@@ -157,7 +157,7 @@ def test_a_share_of_all_rows_is_looked_at_when_they_have_ended(action, ratio):
     assert message.startswith("39 of the 97 rows of this task have failed in `")
     assert f"which is too many for OnError({action!r}, stop_ratio={ratio})" in message
     assert ("; one of them: " in message) == (action == "capture")
-    assert info.value.kind is sa.ErrorKind.USER_FUNCTION_FAILED
+    assert info.value.kind is sa.exceptions.ErrorKind.USER_FUNCTION_FAILED
     assert not any("have failed" in note for note in info.value.__notes__)
 
 

@@ -4,7 +4,8 @@
 import pyarrow as pa
 import pytest
 
-from sparkawait import ConfigurationError, ErrorKind
+from sparkawait import ConfigurationError
+from sparkawait.exceptions import ErrorKind
 from sparkawait.types import to_schema
 
 

@@ -40,7 +40,7 @@ class Gate(sa.AsyncFunction):
         self.started: list[int] = []
         self.all_first, self.all = asyncio.Event(), asyncio.Event()
 
-    async def async_invoke(self, row: sa.Row) -> dict[str, int]:
+    async def async_invoke(self, row: sa.typing.Row) -> dict[str, int]:
         self.started.append(row["id"])
         if len(self.started) == self.first:
             self.all_first.set()

@@ -3,7 +3,8 @@
 
 import pytest
 
-from sparkawait import ConfigurationError, ErrorKind, WatermarkStrategy
+from sparkawait import ConfigurationError, WatermarkStrategy
+from sparkawait.exceptions import ErrorKind
 
 
 def test_a_strategy_has_its_column_and_its_delay_in_seconds():

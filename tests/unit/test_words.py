@@ -55,7 +55,7 @@ CALLS = {
 def test_a_word_of_others_is_answered(call, word, answer):
     with pytest.raises(sa.ConfigurationError, match=f"unknown option `{word}`; .*{answer}") as info:
         CALLS[call](**{word: 5})
-    assert info.value.kind == sa.ErrorKind.OPTION_UNKNOWN
+    assert info.value.kind == sa.exceptions.ErrorKind.OPTION_UNKNOWN
 
 
 def test_other_mistakes_keep_the_words_of_python():

@@ -308,7 +308,7 @@ def _ship(report: Report, spark: SparkSession, within: Callable[[Callable[[], An
 
 
 @sparkawait.async_function("doubled bigint")
-async def double(row: sparkawait.Row) -> dict[str, int]:
+async def double(row: sparkawait.typing.Row) -> dict[str, int]:
     """Waits for nothing; importable, so that executors find it in their own sparkawait."""
     return {"doubled": 2 * row["id"]}
 

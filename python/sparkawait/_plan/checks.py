@@ -134,7 +134,7 @@ def integer(
         name: The argument it was given for.
         least: The lower bound.
         most: The upper bound.
-        of: Whose argument, such as ``" of RetryBudget"``.
+        of: Whose argument, such as ``" of Budget"``.
         other: What it may be instead.
         kind: What is wrong otherwise.
 

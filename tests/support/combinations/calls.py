@@ -198,13 +198,13 @@ class Calls:
         if self.part.kind == "batch":
 
             @sa.async_function(schema, batch=self.part.batch, **declared)
-            async def of_many(rows: list[sa.Row]) -> list[Any]:
+            async def of_many(rows: list[sa.typing.Row]) -> list[Any]:
                 return await self._answer([dict(row) for row in rows])
 
             return of_many
 
         @sa.async_function(schema, **declared)
-        async def of_one(row: sa.Row) -> Any:
+        async def of_one(row: sa.typing.Row) -> Any:
             return (await self._answer([dict(row)]))[0]
 
         return of_one
@@ -221,13 +221,13 @@ class Calls:
         if self.part.kind == "batch":
 
             @sa.async_function(schema, batch=self.part.batch, **declared)
-            def of_many(rows: list[sa.Row]) -> list[Any]:
+            def of_many(rows: list[sa.typing.Row]) -> list[Any]:
                 return self._answer_in_thread([dict(row) for row in rows])
 
             return of_many
 
         @sa.async_function(schema, **declared)
-        def of_one(row: sa.Row) -> Any:
+        def of_one(row: sa.typing.Row) -> Any:
             return self._answer_in_thread([dict(row)])[0]
 
         return of_one

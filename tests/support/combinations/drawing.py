@@ -362,7 +362,7 @@ def _retry(chance: random.Random, kind: str) -> Any:
         made = sa.retry.fixed_delay(again, chance.choice((0, "1ms", "7ms")), **given)
     else:
         made = sa.retry.exponential_backoff(again, "1ms", "7ms", 3, **given)
-    budget = sa.RetryBudget(ratio=0.5, min_per_second=1009) if _maybe(chance, 0.3) else None
+    budget = sa.retry.Budget(ratio=0.5, min_per_second=1009) if _maybe(chance, 0.3) else None
     made = replace(made, budget=budget)
     return made.if_miss() if _maybe(chance, 0.4) else made
 

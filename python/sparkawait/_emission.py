@@ -21,7 +21,7 @@ from sparkawait._plan.checks import (
     shown,
     text,
 )
-from sparkawait._plan.option import Option
+from sparkawait._plan.option import Option, with_known_names
 from sparkawait._quantities import (
     ColumnLike,
     Duration,
@@ -47,6 +47,7 @@ class OutputTerms(NamedTuple):
     target_latency: float | None
 
 
+@with_known_names
 @dataclass(frozen=True)
 class Tuning:
     """How a task begins and how its output leaves, for the option ``tuning=``.
@@ -210,6 +211,7 @@ Emit = Literal["next_batch", "at_once"]
 Vehicle = Literal["apply_in_pandas_with_state", "transform_with_state"]
 
 
+@with_known_names
 @dataclass(frozen=True)
 class CarryOver:
     """Lets a micro-batch end while calls are in flight, for the option ``carry_over=``.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, cast
 
 from sparkawait._plan.checks import ObjectOf, choice, integer, or_none, refuse, shown
-from sparkawait._plan.option import Option
+from sparkawait._plan.option import Option, with_known_names
 from sparkawait._quantities import Duration, positive_duration
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
@@ -25,6 +25,7 @@ class AdaptiveTerms(NamedTuple):
     max_latency: float | None
 
 
+@with_known_names
 @dataclass(frozen=True)
 class Adaptive:
     """Finds out how many calls in flight a destination bears, for ``max_concurrency=``.
@@ -117,6 +118,7 @@ class PauseTerms(NamedTuple):
     refuses: bool
 
 
+@with_known_names
 @dataclass(frozen=True)
 class CircuitBreaker:
     """Leaves a destination alone that fails all its calls, and probes it now and then.
@@ -210,6 +212,7 @@ class HedgeBounds(NamedTuple):
     max_extra: float
 
 
+@with_known_names
 @dataclass(frozen=True)
 class Hedge:
     """Makes a second call for a row whose call is slow; the first answer wins.

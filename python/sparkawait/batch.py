@@ -9,10 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sparkawait._plan.checks import MAX_BYTES, ObjectOf, flag, integer, refuse
+from sparkawait._plan.option import with_known_names
 from sparkawait._quantities import Duration, Size, parse_duration, parse_size
 from sparkawait.exceptions import ErrorKind
 
 
+@with_known_names
 @dataclass(frozen=True)
 class Batch:
     """How rows are collected for `AsyncFunction.async_invoke_batch`.

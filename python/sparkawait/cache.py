@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from sparkawait._plan.checks import MAX_BYTES, ObjectOf, flag, integer, or_none, refuse
-from sparkawait._plan.option import Option
+from sparkawait._plan.option import Option, with_known_names
 from sparkawait._quantities import (
     ColumnLike,
     ColumnsLike,
@@ -27,6 +27,7 @@ from sparkawait._quantities import (
 from sparkawait.exceptions import ErrorKind
 
 
+@with_known_names
 @dataclass(frozen=True)
 class Cache:
     """A cache in front of an async function, for the option ``cache=``.

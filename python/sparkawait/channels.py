@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, cast
 
 from sparkawait._plan.checks import MAX_COUNT, ObjectOf, integer, refuse
-from sparkawait._plan.option import Option
+from sparkawait._plan.option import Option, with_known_names
 from sparkawait._quantities import ColumnLike, ColumnsLike
 from sparkawait._quantities import columns as columns_of
 from sparkawait.exceptions import ErrorKind
@@ -34,6 +34,7 @@ class Credits(NamedTuple):
     max_backlog_per_channel: int
 
 
+@with_known_names
 @dataclass(frozen=True)
 class Channel:
     """The destination of a row, and how calls are spread over destinations, for ``channel=``.

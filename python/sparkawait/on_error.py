@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 
 from sparkawait._plan.checks import MAX_COUNT, choice, integer, number, refuse, shown, text
-from sparkawait._plan.option import Option
+from sparkawait._plan.option import Option, with_known_names
 
 __all__ = ["ERROR_TYPE", "ON_ERROR", "OnError", "OnErrorLike", "action_of"]
 
@@ -38,6 +38,7 @@ ERROR_TYPE = pa.struct(
 """The type of the column, as the extension module makes it."""
 
 
+@with_known_names
 @dataclass(frozen=True)
 class OnError:
     """What happens to a row that failed for good, and when there are too many of them.
@@ -158,8 +159,8 @@ ON_ERROR = Option(
     'what happens to a row that failed for good: `"fail"` fails the task, `"null"` leaves its'
     ' returned columns null, `"drop"` drops it, `"capture"` adds a struct column `error` with'
     ' kind, message, attempts and status. `sa.OnError("capture", column="why")` gives the column'
-    " another name, which a second call needs; `stop_after=1000` and `stop_ratio=0.1` fail a task"
-    " in which so many rows, or such a share of them, have failed",
+    " another name, which a second call needs. Its `stop_after=1000` fails a task with a thousand"
+    " failed rows, and `stop_ratio=0.1` one in which a tenth of the rows has failed",
     _checked,
     default="fail",
     type="OnErrorLike",

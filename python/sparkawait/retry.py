@@ -36,6 +36,7 @@ _KIND = ErrorKind.RETRY_INVALID
 _MOST = 1000
 
 
+@with_known_names
 @dataclass(frozen=True)
 class Budget:
     """Makes the retries of each channel a share of its calls, so that an outage gets no storm.

@@ -18,6 +18,7 @@ from sparkawait import (
     WatermarkStrategy,
     retry,
 )
+from sparkawait._plan.checks import warn_once
 from sparkawait._plan.resolve import resolve
 from sparkawait.exceptions import ErrorKind
 from sparkawait.functions import async_function
@@ -492,3 +493,32 @@ def test_a_capacity_in_bytes_bounds_completed_rows_and_leaves_the_calls(mode, gi
     assert (made.max_concurrency, made.capacity, made.capacity_bytes) == expected
     arguments = made.operator_arguments(INPUT)
     assert (arguments["capacity"], arguments["capacity_bytes"]) == expected[1:]
+
+
+# -- calls that nobody asked for
+
+
+@pytest.fixture
+def told(caplog):
+    warn_once.cache_clear()
+    yield lambda: [it.getMessage() for it in caplog.records if "`capacity` is" in it.getMessage()]
+    warn_once.cache_clear()
+
+
+def test_a_capacity_without_a_number_of_calls_is_told_once(told):
+    for _ in range(3):
+        assert plan(capacity=1009).max_concurrency == 100
+    (message,) = told()
+    assert "`capacity` is 1009, the rows that a task holds, and it makes 100 calls" in message
+    # Both ways out are silent, and mean what the message says.
+    assert plan(capacity=1009, max_concurrency=1009).max_concurrency == 1009
+    assert plan(capacity=1009, max_concurrency=100).max_concurrency == 100
+    assert told() == [message]
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"capacity": 100}, {"capacity": 31}, {"capacity": "7 MB"}], ids=repr
+)
+def test_a_capacity_that_asks_for_no_more_calls_is_not_told(told, given):
+    plan(**given)
+    assert told() == []

@@ -20,6 +20,9 @@ CALLS = {
     ),
     "limit": lambda **given: sa.RateLimit("7/s", **given),
     "backoff": retry.exponential_backoff,
+    "on_error": lambda **given: sa.OnError("capture", **given),
+    "channel": lambda **given: sa.Channel("id", **given),
+    "tuning": sa.Tuning,
     "delay": lambda **given: retry.fixed_delay(3, "7ms", **given),
 }
 
@@ -38,6 +41,14 @@ CALLS = {
         ("wait", "returnType", "write schema="),
         ("wait", "return_dtype", "write schema="),
         ("wait", "progress", "metrics= counts"),
+        ("wait", "stop_after", r"write on_error=sa\.OnError\('capture', stop_after=1000\)"),
+        ("wait", "error_rate", "or stop_ratio=0.1"),
+        ("wait", "max_per_channel", r"write channel=sa\.Channel\("),
+        ("wait", "warm_up", r"write tuning=sa\.Tuning\("),
+        ("on_error", "ratio", "write stop_ratio="),
+        ("on_error", "max_failures", "write stop_after="),
+        ("channel", "channels", "write count="),
+        ("tuning", "max_row", "did you mean `max_rows`"),
         ("http", "params", "write query="),
         ("http", "data", "write form="),
         ("http", "timeout", r"option of the call: sa\.unordered_wait\(\.\., timeout=\.\.\)"),
@@ -69,6 +80,6 @@ def test_no_word_is_there_twice_or_is_what_it_answers():
     words = [word for entry, _ in _TABLE for word in entry.split()]
     assert len(words) == len(set(words)) == len(_MEANINGS)
     known = {*OPTIONS, *HTTP_OPTIONS, *REDIS_OPTIONS, *POSTGRES_OPTIONS}
-    known |= {"rate", "max_retries", "initial"}
+    known |= {"rate", "max_retries", "initial", "stop_after", "stop_ratio", "count"}
     needed = {option for meanings in _MEANINGS.values() for option, _ in meanings}
     assert needed - {None} <= known

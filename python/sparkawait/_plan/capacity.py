@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from sparkawait._plan.checks import MAX_COUNT, refuse
+from sparkawait._plan.checks import MAX_COUNT, refuse, warn_once
 from sparkawait._plan.facts import Facts
 from sparkawait._policies import Adaptive
 from sparkawait._quantities import Bytes
@@ -36,6 +36,16 @@ def bounds(mode: str, options: WaitOptions, facts: Facts) -> tuple[int, int, int
         # Never more: who wants to hold more rows does not ask for more calls of a service.
         usual = facts.threads or _CALLS
         concurrency = usual if capacity is None else min(usual, capacity)
+        if capacity is not None and capacity > concurrency and _is_called_by_row(facts):
+            warn_once(
+                "`capacity` is %d, the rows that a task holds, and it makes %d calls at a time; for"
+                " as many calls as rows, as Flink makes them, write max_concurrency=%d; if these"
+                " are enough, write max_concurrency=%d",
+                capacity,
+                concurrency,
+                capacity,
+                concurrency,
+            )
     if capacity is None:
         capacity = min(rows_per_call(mode, facts) * concurrency, MAX_COUNT)
     if concurrency > capacity:
@@ -45,6 +55,11 @@ def bounds(mode: str, options: WaitOptions, facts: Facts) -> tuple[int, int, int
             ErrorKind.MAX_CONCURRENCY_OUT_OF_RANGE,
         )
     return concurrency, capacity, capacity_bytes
+
+
+def _is_called_by_row(facts: Facts) -> bool:
+    """Whether each call takes one row, and a thread of its own if the function needs one."""
+    return facts.batch is None and facts.threads is None
 
 
 def asked_calls(options: WaitOptions) -> int | None:

@@ -12,6 +12,7 @@ _COLUMNS = "write schema=, the columns that the function returns"
 _RETRIES = "write retry=3, or a strategy of sa.retry"
 _RETRIES_OF_CALL = "retries are an option of the call: sa.unordered_wait(.., retry=3)"
 _FAILURES = "write on_error='capture', 'null', 'drop' or 'fail'"
+_TOO_MANY = "write on_error=sa.OnError('capture', stop_after=1000), or stop_ratio=0.1"
 _ORDER = "choose sa.ordered_wait or sa.unordered_wait"
 _BAR = "Spark shows its tasks, and metrics= counts while they run"
 _RATE = "write rate_limit='500/min'"
@@ -70,6 +71,28 @@ _TABLE: tuple[tuple[str, _Meanings], ...] = (
     (
         "on_failure error_handling errors ignore_errors return_exceptions fail_fast",
         (("on_error", _FAILURES),),
+    ),
+    (
+        "stop_after max_failures max_errors failure_threshold",
+        (("on_error", _TOO_MANY), ("stop_after", "write stop_after=, the failed rows of a task")),
+    ),
+    (
+        "stop_ratio error_rate failure_ratio max_error_rate ratio",
+        (
+            ("on_error", _TOO_MANY),
+            ("stop_ratio", "write stop_ratio=, the share of rows that have failed, such as 0.1"),
+        ),
+    ),
+    (
+        "max_per_channel max_backlog max_backlog_per_channel channels",
+        (
+            ("channel", 'write channel=sa.Channel("tenant", count=3)'),
+            ("count", "write count=, the channels that have rows at a time"),
+        ),
+    ),
+    (
+        "buffer_timeout target_latency max_bytes warm_up output_batches",
+        (("tuning", "write tuning=sa.Tuning(..)"),),
     ),
     ("ttl cache_ttl", (("cache", "write cache='10min'"),)),
     ("ordered preserve_order", (("on_error", _ORDER),)),

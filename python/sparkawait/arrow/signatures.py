@@ -97,9 +97,9 @@ def ordered_wait(
         on_error: What happens to a row that failed for good: `"fail"` fails the task, `"null"`
             leaves its returned columns null, `"drop"` drops it, `"capture"` adds a struct column
             `error` with kind, message, attempts and status. `sa.OnError("capture", column="why")`
-            gives the column another name, which a second call needs; `stop_after=1000` and
-            `stop_ratio=0.1` fail a task in which so many rows, or such a share of them, have
-            failed.
+            gives the column another name, which a second call needs. Its `stop_after=1000` fails a
+            task with a thousand failed rows, and `stop_ratio=0.1` one in which a tenth of the rows
+            has failed.
         on_timeout: Results for a row that timed out or exceeded `max_wait`, or a plain function of
             the row that returns them. Python functions only.
         info: A name, such as `"call"`, of a struct column that tells of the calls of each row,
@@ -215,9 +215,9 @@ def unordered_wait(
         on_error: What happens to a row that failed for good: `"fail"` fails the task, `"null"`
             leaves its returned columns null, `"drop"` drops it, `"capture"` adds a struct column
             `error` with kind, message, attempts and status. `sa.OnError("capture", column="why")`
-            gives the column another name, which a second call needs; `stop_after=1000` and
-            `stop_ratio=0.1` fail a task in which so many rows, or such a share of them, have
-            failed.
+            gives the column another name, which a second call needs. Its `stop_after=1000` fails a
+            task with a thousand failed rows, and `stop_ratio=0.1` one in which a tenth of the rows
+            has failed.
         on_timeout: Results for a row that timed out or exceeded `max_wait`, or a plain function of
             the row that returns them. Python functions only.
         info: A name, such as `"call"`, of a struct column that tells of the calls of each row,
@@ -323,9 +323,9 @@ def key_ordered_wait(
         on_error: What happens to a row that failed for good: `"fail"` fails the task, `"null"`
             leaves its returned columns null, `"drop"` drops it, `"capture"` adds a struct column
             `error` with kind, message, attempts and status. `sa.OnError("capture", column="why")`
-            gives the column another name, which a second call needs; `stop_after=1000` and
-            `stop_ratio=0.1` fail a task in which so many rows, or such a share of them, have
-            failed.
+            gives the column another name, which a second call needs. Its `stop_after=1000` fails a
+            task with a thousand failed rows, and `stop_ratio=0.1` one in which a tenth of the rows
+            has failed.
         on_timeout: Results for a row that timed out or exceeded `max_wait`, or a plain function of
             the row that returns them. Python functions only.
         info: A name, such as `"call"`, of a struct column that tells of the calls of each row,

@@ -105,7 +105,7 @@ def test_only_what_the_service_said_of_a_row_splits_a_request():
 
 
 @pytest.mark.parametrize("key", [None, True])
-@pytest.mark.parametrize("budget", [None, sa.RetryBudget()])
+@pytest.mark.parametrize("budget", [None, sa.retry.Budget()])
 def test_a_request_that_is_refused_comes_back_as_it_was(budget: Any, key: Any):
     with serve(lambda *_: (503, {}, b"")) as server:
         retry = sa.retry.exponential_backoff(2, "3ms", "70ms", 2, budget=budget)

@@ -13,7 +13,18 @@ from tests.meta.repository import ROOT
 from tools import site_source
 
 DIRECTIVE = re.compile(r"^::: (?P<name>\S+)$", re.MULTILINE)
-MODULES = ["", ".arrow", ".http", ".postgres", ".redis", ".retry", ".spark", ".testing", ".typing"]
+MODULES = [
+    "",
+    ".arrow",
+    ".exceptions",
+    ".http",
+    ".postgres",
+    ".redis",
+    ".retry",
+    ".spark",
+    ".testing",
+    ".typing",
+]
 
 
 def documented() -> list[str]:

@@ -318,6 +318,6 @@ def test_of_the_tuning_a_column_has_what_spark_leaves_open(spark):
     rows = spark.range(13).select(twice("id").alias("n")).collect()
     assert [row.n for row in rows] == [2 * n for n in range(13)]
 
-    for cut in ({"buffer_timeout": None}, {"max_rows": 7}, {"tuning": sa.Tuning(warm_up=False)}):
+    for cut in ({"buffer_timeout": None}, {"max_rows": 7}, {"warm_up": False}):
         with pytest.raises(sa.ConfigurationError, match="batches cut by Spark"):
             sa.async_udf(double, "long", tuning=sa.Tuning(**cut))

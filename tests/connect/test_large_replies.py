@@ -92,6 +92,28 @@ def test_large_bodies_keep_their_rows(returns):
     assert found == {"id": list(range(ROWS)), "body": TEXTS}
 
 
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_small_reply_that_makes_many_rows_fails_its_row_alone(inside):
+    columns = ", ".join(f"c{index} decimal(38, 2)" for index in range(400))
+    elements = ", ".join(["{}"] * 40_000)
+
+    def answer(target, _before):
+        body = f"[{elements}]" if target.endswith("/3") else "[{}]"
+        return 200, {}, (f'{{"v": {body}}}' if inside else body).encode()
+
+    types = columns.replace(" decimal", ": decimal")
+    schema = f"v array<struct<{types}>>" if inside else columns
+    with ScriptedServer(answer) as server:
+        function = sa.http.get(f"{server.url}/{{id}}", schema, client=sa.http.Client(proxy=False))
+        batch = pa.record_batch({"id": list(range(7))})
+        out = sa.arrow.ordered_wait([batch], function, on_error="capture")
+        found = pa.Table.from_batches(out).select(["id", "error"]).to_pylist()
+    assert [row["id"] for row in found] == list(range(7))
+    assert {row["id"]: row["error"]["kind"] for row in found if row["error"]} == {
+        3: "result-too-large"
+    }
+
+
 @pytest.mark.parametrize("calls", [1, ROWS])
 def test_large_hits_and_those_that_wait_for_one_call_keep_their_rows(calls):
     @sa.async_function("v string")

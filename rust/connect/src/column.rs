@@ -50,6 +50,7 @@ pub(crate) struct Column {
     data_type: DataType,
     nulls: NullBufferBuilder,
     pub(crate) values: Values,
+    width: usize,
 }
 
 /// The values themselves; nulls have some value, too.
@@ -139,7 +140,8 @@ impl Column {
     }
 
     fn of(data_type: &DataType, values: Values, rows: usize) -> Self {
-        Self { data_type: data_type.clone(), nulls: NullBufferBuilder::new(rows), values }
+        let width = values.width();
+        Self { data_type: data_type.clone(), nulls: NullBufferBuilder::new(rows), values, width }
     }
 
     pub(crate) fn data_type(&self) -> &DataType {
@@ -149,6 +151,12 @@ impl Column {
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.nulls.len()
+    }
+
+    /// Returns the bytes that any value takes, without those of texts and of what is in a list or a map.
+    #[inline]
+    pub(crate) const fn width(&self) -> usize {
+        self.width
     }
 
     /// Whether the last value is null.
@@ -316,6 +324,24 @@ impl Values {
     fn map(value: &Field, rows: usize) -> Result<Self, String> {
         let value = Box::new(Member::new(value, rows)?);
         Ok(Self::Map { offsets: no_offsets(rows), keys: Bytes::new(rows), value })
+    }
+
+    /// Returns the bytes of one, with a whole one that says whether it is null.
+    fn width(&self) -> usize {
+        1 + match self {
+            Self::Void => 0,
+            Self::Boolean(_) => 1,
+            // Of what has no width of its own, where it ends.
+            Self::Float(_)
+            | Self::Date(_)
+            | Self::Text(_)
+            | Self::Binary(_)
+            | Self::List { .. }
+            | Self::Map { .. } => 4,
+            Self::Integer { .. } | Self::Micros { .. } | Self::Unsigned(_) | Self::Double(_) => 8,
+            Self::Decimal { .. } => 16,
+            Self::Struct { fields } => fields.iter().map(|it| it.column.width).sum(),
+        }
     }
 
     /// Returns the values in the type that is nearest to how they are kept.

@@ -77,6 +77,10 @@ use self::results::ResponseColumns;
 use crate::reply_budget::ReplyBudget;
 use crate::requests::Requests;
 
+/// Bytes that the rows of responses may come to, beside what is in these, for each that a response may
+/// have: the elements of `[{},{},{}]` say nothing, and each is a row of all columns.
+const MADE_OF_READ: usize = 16;
+
 impl HttpConfig {
     /// Reads the rules that do not depend on the input.
     fn rules(
@@ -123,6 +127,7 @@ impl HttpConfig {
             &self.required,
             self.status,
             self.response_headers.len(),
+            self.max_response_bytes.max(GROUP_BYTES).saturating_mul(MADE_OF_READ),
             self.misses,
         )?;
         Ok(if self.batch.is_some() { columns.one_each() } else { columns })

@@ -8,11 +8,12 @@ mod absent;
 mod base64;
 pub(crate) mod elements;
 mod places;
+mod reader;
 mod value;
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{FieldRef, SchemaRef};
-use jiter::{Jiter, Peek};
+use jiter::Peek;
 use sparkawait_task::error::{StartError, TaskError};
 
 use crate::column::{Column, check_columns};
@@ -20,6 +21,7 @@ use crate::json_path::JsonPath;
 
 use self::absent::AbsentColumns;
 use self::places::{Place, Rows};
+use self::reader::Reader;
 use self::value::{Misfit, Read, json_text, read};
 
 /// Reads documents as rows of a schema.
@@ -36,6 +38,8 @@ pub struct JsonRows {
     row: Place,
     /// Whether a document is one row whatever it is, and none only if it is null.
     is_one_row: bool,
+    /// Bytes that rows may come to beside what documents have of them, of those that are read together.
+    most_bytes: usize,
     /// Says of columns that they are not there, if anybody wants to know.
     absent: Option<AbsentColumns>,
 }
@@ -47,6 +51,8 @@ pub struct Decoded {
     pub batch: RecordBatch,
     /// Rows of each document, and what is wrong with it otherwise: without its contents.
     pub documents: Vec<Result<u32, String>>,
+    /// Those whose rows would have come to too much, ascending.
+    pub too_large: Vec<usize>,
 }
 
 impl JsonRows {
@@ -80,7 +86,7 @@ impl JsonRows {
         for (column, field) in schema.fields().iter().enumerate() {
             row.add(path_of(field)?.steps(), column);
         }
-        Ok(Self { schema, rows, row, is_one_row: false, absent: None })
+        Ok(Self { schema, rows, row, is_one_row: false, most_bytes: usize::MAX, absent: None })
     }
 
     /// Tells the log of columns that the first answers do not have; `paths` are those that were
@@ -102,31 +108,59 @@ impl JsonRows {
         Self { is_one_row: true, ..self }
     }
 
+    /// Makes rows of no more bytes than that of what is read together.
+    #[must_use]
+    pub fn making_at_most(self, bytes: usize) -> Self {
+        Self { most_bytes: bytes, ..self }
+    }
+
     /// Reads `documents`, each for itself: one that cannot be read spoils no other.
     ///
     /// # Errors
     ///
     /// [`TaskError::Internal`] if the values do not make up columns of the schema.
     pub fn decode(&self, documents: &[&[u8]]) -> Result<Decoded, TaskError> {
+        self.decode_until(documents, |_| false)
+    }
+
+    /// Does so with as many of the first documents as have room together: with one at least.
+    ///
+    /// # Errors
+    ///
+    /// As [`decode`](Self::decode).
+    pub fn decode_some(&self, documents: &[&[u8]]) -> Result<Decoded, TaskError> {
+        self.decode_until(documents, Misfit::is_of_room)
+    }
+
+    /// Ends before a document that is not the first one, where `ends` says so.
+    fn decode_until(
+        &self,
+        documents: &[&[u8]],
+        ends: impl Fn(&Misfit) -> bool,
+    ) -> Result<Decoded, TaskError> {
         let mut rows = Rows::new(self.schema.fields(), documents.len())
             .map_err(|what| internal(format!("cannot be read: {what}")))?;
         let absent = self.absent.as_ref().filter(|it| it.is_watching());
         if absent.is_some() {
             rows.note_found();
         }
-        let documents = documents
-            .iter()
-            .map(|document| {
-                let start = rows.count();
-                let read = self.read_document(document, &mut rows);
-                read.map(|()| u32::try_from(rows.count() - start).unwrap_or(u32::MAX)).map_err(
-                    |misfit| {
-                        rows.truncate(start);
-                        misfit.message()
-                    },
-                )
-            })
-            .collect();
+        let (mut counts, mut room) = (Vec::with_capacity(documents.len()), self.most_bytes);
+        let mut too_large = Vec::new();
+        for document in documents {
+            let start = rows.count();
+            let read = self.read_document(document, room, &mut rows);
+            if let Err(misfit) = &read {
+                rows.truncate(start);
+                if !counts.is_empty() && ends(misfit) {
+                    break;
+                }
+                too_large.extend(misfit.is_of_room().then_some(counts.len()));
+            }
+            counts.push(read.map_err(Misfit::message).map(|left| {
+                room = left;
+                u32::try_from(rows.count() - start).unwrap_or(u32::MAX)
+            }));
+        }
         if let Some(absent) = absent {
             absent.add(rows.count(), rows.found());
         }
@@ -135,13 +169,14 @@ impl JsonRows {
         let schema = SchemaRef::clone(&self.schema);
         let batch = RecordBatch::try_new_with_options(schema, columns, &options)
             .map_err(|error| internal(error.to_string()))?;
-        Ok(Decoded { batch, documents })
+        Ok(Decoded { batch, documents: counts, too_large })
     }
 
-    /// Appends the rows of a document; what is left behind by a failure must be cut off.
-    fn read_document(&self, document: &[u8], rows: &mut Rows) -> Read {
+    /// Appends the rows of a document, which may be of so many bytes; returns how many others may be. What
+    /// is left behind by a failure must be cut off.
+    fn read_document(&self, document: &[u8], room: usize, rows: &mut Rows) -> Read<usize> {
         let document = json_text(document)?;
-        let mut jiter = Jiter::new(document).with_allow_inf_nan();
+        let mut jiter = Reader::new(document, room);
         let peek = jiter.peek().map_err(|error| Misfit::syntax(&jiter, &error))?;
         let row = &self.row;
         match &self.rows {
@@ -151,14 +186,15 @@ impl JsonRows {
             None => rows.read_all(&mut jiter, peek, row)?,
             Some(path) => rows.find_all(&mut jiter, peek, path.steps(), row)?,
         }
-        jiter.finish().map_err(|error| Misfit::syntax(&jiter, &error))
+        jiter.finish().map_err(|error| Misfit::syntax(&jiter, &error))?;
+        Ok(jiter.room())
     }
 }
 
 /// Appends the one JSON value that `text` is; says what is wrong with it, having appended parts of
 /// it perhaps.
 pub(crate) fn push_value(column: &mut Column, text: &str) -> Result<(), String> {
-    let mut jiter = Jiter::new(text.as_bytes()).with_allow_inf_nan();
+    let mut jiter = Reader::new(text.as_bytes(), usize::MAX);
     let peek = jiter.peek().map_err(|error| Misfit::syntax(&jiter, &error));
     let read = peek.and_then(|peek| read(&mut jiter, peek, column));
     let read = read.and_then(|()| jiter.finish().map_err(|error| Misfit::syntax(&jiter, &error)));

@@ -55,6 +55,7 @@ impl ResponseColumns {
         required: &[String],
         has_status: bool,
         headers: usize,
+        most_bytes: usize,
         misses: Misses,
     ) -> Result<Self, StartError> {
         let others = usize::from(has_status) + headers;
@@ -75,7 +76,8 @@ impl ResponseColumns {
                 field.as_ref().clone().with_nullable(is_nullable)
             };
             let schema = Schema::new(fields[..of_body].iter().map(field).collect::<Vec<_>>());
-            Some(JsonRows::new(Arc::new(schema), rows, paths)?.telling_of_absent(paths))
+            let json = JsonRows::new(Arc::new(schema), rows, paths)?;
+            Some(json.making_at_most(most_bytes).telling_of_absent(paths))
         } else {
             None
         };
@@ -120,6 +122,15 @@ impl ResponseColumns {
         send: &mut impl FnMut(ReplyGroup),
     ) -> Result<(), TaskError> {
         let mut bodies = self.bodies(host, found)?;
+        if let Some((one, other)) = found.split_at_checked(bodies.counts.len())
+            && !other.is_empty()
+        {
+            // The rows of all would be too many.
+            drop(bodies);
+            self.reply_found(host, one, reply, missed, send)?;
+            let reply = LookupReply::new(self.misses, other.len());
+            return self.reply_found(host, other, reply, Vec::new(), send);
+        }
         if self.has_long_headers(found, &bodies.counts) {
             if let Some((one, other)) = found.split_at_checked(found.len() / 2)
                 && !one.is_empty()
@@ -154,11 +165,17 @@ impl ResponseColumns {
         let mut bodies = Bodies { columns, counts, unreadable, bad: Vec::new() };
         if let Some(json) = &self.json {
             let documents: Vec<&[u8]> = found.iter().map(|(_, it)| it.body.as_ref()).collect();
-            let Decoded { batch, documents } = json.decode(&documents)?;
+            let Decoded { batch, documents, too_large } = json.decode_some(&documents)?;
+            bodies.counts.truncate(documents.len());
             bodies.columns.extend_from_slice(batch.columns());
             for (index, document) in documents.into_iter().enumerate() {
                 bodies.counts[index] = document.unwrap_or_else(|message| {
-                    bodies.unreadable.push((index, bad_body(host, &message)));
+                    let failure = if too_large.contains(&index) {
+                        CallFailure::new(ErrorKind::ResultTooLarge, format!("{host}: {message}"))
+                    } else {
+                        bad_body(host, &message)
+                    };
+                    bodies.unreadable.push((index, failure));
                     0
                 });
             }

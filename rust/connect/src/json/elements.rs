@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The elements of an array in a document, as they are written.
 
-use jiter::{Jiter, Peek};
+use jiter::Peek;
 
 use super::places::at_path;
+use super::reader::Reader;
 use super::value::{Misfit, each_element, json_text, skip};
 use crate::json_path::JsonPath;
 
@@ -15,7 +16,7 @@ pub(crate) fn elements<'a>(
 ) -> Result<Vec<&'a [u8]>, String> {
     let read = || {
         let document = json_text(document)?;
-        let mut jiter = Jiter::new(document).with_allow_inf_nan();
+        let mut jiter = Reader::new(document, usize::MAX);
         let peek = jiter.peek().map_err(|error| Misfit::syntax(&jiter, &error))?;
         let mut found = None;
         let steps = path.map_or(&[][..], JsonPath::steps);

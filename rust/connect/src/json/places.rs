@@ -4,8 +4,9 @@
 use arrow::array::ArrayRef;
 use arrow::datatypes::Fields;
 use arrow::error::ArrowError;
-use jiter::{Jiter, Peek};
+use jiter::Peek;
 
+use super::reader::Reader;
 use super::value::{
     Misfit, Read, each_element, each_member, find, push_missing, read_member, skip,
 };
@@ -69,6 +70,8 @@ fn place_of<'a, K: PartialEq + Clone>(places: &'a mut Vec<(K, Place)>, key: &K) 
 pub(super) struct Rows {
     columns: Vec<Member>,
     count: usize,
+    /// Bytes of a row beside its texts, and what else the document has.
+    width: usize,
     /// Whether a row had each column, if that is noted.
     found: Vec<bool>,
 }
@@ -76,8 +79,10 @@ pub(super) struct Rows {
 impl Rows {
     /// Makes empty columns with room for `rows` rows; says which type cannot be read.
     pub(super) fn new(fields: &Fields, rows: usize) -> Result<Self, String> {
-        let columns = fields.iter().map(|it| Member::new(it, rows)).collect::<Result<_, _>>()?;
-        Ok(Self { columns, count: 0, found: Vec::new() })
+        let columns = fields.iter().map(|it| Member::new(it, rows));
+        let columns = columns.collect::<Result<Vec<_>, _>>()?;
+        let width = columns.iter().map(|it| it.column.width()).sum();
+        Ok(Self { columns, count: 0, width, found: Vec::new() })
     }
 
     pub(super) fn count(&self) -> usize {
@@ -106,7 +111,7 @@ impl Rows {
     /// Appends the rows of the array at the end of a path.
     pub(super) fn find_all(
         &mut self,
-        jiter: &mut Jiter<'_>,
+        jiter: &mut Reader<'_>,
         peek: Peek,
         steps: &[Step],
         row: &Place,
@@ -123,7 +128,7 @@ impl Rows {
     }
 
     /// Appends the rows of a value: one, those of its elements, or none of a null.
-    pub(super) fn read_all(&mut self, jiter: &mut Jiter<'_>, peek: Peek, row: &Place) -> Read {
+    pub(super) fn read_all(&mut self, jiter: &mut Reader<'_>, peek: Peek, row: &Place) -> Read {
         match peek {
             Peek::Null => skip(jiter, peek),
             Peek::Array => each_element(jiter, |jiter, _, peek| self.read_row(jiter, peek, row)),
@@ -132,11 +137,12 @@ impl Rows {
     }
 
     /// Appends the row of a value, whatever it is.
-    pub(super) fn read_row(&mut self, jiter: &mut Jiter<'_>, peek: Peek, row: &Place) -> Read {
+    pub(super) fn read_row(&mut self, jiter: &mut Reader<'_>, peek: Peek, row: &Place) -> Read {
         if row.is_object && peek != Peek::Object {
             skip(jiter, peek)?;
             return Err(Misfit::document("a row must be a JSON object"));
         }
+        jiter.take_room(self.width)?;
         self.read_place(jiter, peek, row)?;
         let count = self.count;
         for (found, member) in self.found.iter_mut().zip(&self.columns) {
@@ -148,7 +154,7 @@ impl Rows {
         Ok(())
     }
 
-    fn read_place(&mut self, jiter: &mut Jiter<'_>, peek: Peek, place: &Place) -> Read {
+    fn read_place(&mut self, jiter: &mut Reader<'_>, peek: Peek, place: &Place) -> Read {
         // Of equal members the last one counts.
         for column in &place.inside {
             let column = &mut self.columns[*column].column;
@@ -164,21 +170,20 @@ impl Rows {
                 skip(jiter, peek)?;
                 let value = jiter.slice_to_current(start);
                 for column in columns {
-                    let mut jiter = Jiter::new(value).with_allow_inf_nan();
-                    self.read_column(&mut jiter, peek, *column)?;
+                    jiter.again(value, |jiter| self.read_column(jiter, peek, *column))?;
                 }
-                self.read_inside(&mut Jiter::new(value).with_allow_inf_nan(), peek, place)
+                jiter.again(value, |jiter| self.read_inside(jiter, peek, place))
             }
         }
     }
 
-    fn read_column(&mut self, jiter: &mut Jiter<'_>, peek: Peek, column: usize) -> Read {
+    fn read_column(&mut self, jiter: &mut Reader<'_>, peek: Peek, column: usize) -> Read {
         let member = &mut self.columns[column];
         read_member(jiter, peek, member).map_err(|misfit| misfit.inside(&member.name))
     }
 
     /// Reads the columns that are members or elements of a value.
-    fn read_inside(&mut self, jiter: &mut Jiter<'_>, peek: Peek, place: &Place) -> Read {
+    fn read_inside(&mut self, jiter: &mut Reader<'_>, peek: Peek, place: &Place) -> Read {
         match peek {
             Peek::Object if !place.members.is_empty() => {
                 let mut next = 0;
@@ -207,10 +212,10 @@ impl Rows {
 /// Hands the value at the end of a path to `take`. Of equal members on the way the last one counts: `take` is
 /// told by `None` to forget what it was handed before.
 pub(super) fn at_path(
-    jiter: &mut Jiter<'_>,
+    jiter: &mut Reader<'_>,
     peek: Peek,
     steps: &[Step],
-    take: &mut impl FnMut(&mut Jiter<'_>, Option<Peek>) -> Read,
+    take: &mut impl FnMut(&mut Reader<'_>, Option<Peek>) -> Read,
 ) -> Read {
     match (steps, peek) {
         ([], _) => take(jiter, Some(peek)),

@@ -234,6 +234,43 @@ fn what_is_wrong_is_named_without_the_contents() {
 }
 
 #[test]
+fn what_is_made_of_a_document_is_bounded_wherever_it_is() {
+    let doubles = |count: usize| {
+        let field = |it| Field::new(format!("d{it}"), DataType::Float64, true);
+        DataType::Struct((0..count).map(field).collect())
+    };
+    let list = |element: DataType| DataType::List(Arc::new(Field::new("element", element, true)));
+    let entries = DataType::Struct(Fields::from(vec![
+        Field::new("key", DataType::Utf8, false),
+        Field::new("value", doubles(7), true),
+    ]));
+    let map = DataType::Map(Arc::new(Field::new("entries", entries, false)), false);
+    let many = |text: &str| vec![text; 331].join(",");
+    let documents = [
+        (doubles(7), format!("[{}]", many("{}"))),
+        (list(doubles(7)), format!(r#"{{"c": [{}]}}"#, many("{}"))),
+        (list(list(DataType::Float64)), format!(r#"{{"c": [[{}]]}}"#, many("1"))),
+        (list(list(list(doubles(7)))), format!(r#"{{"c": [[[],[{}]]]}}"#, many("{}"))),
+        (map, format!(r#"{{"c": {{{}}}}}"#, many(r#""k": {}"#))),
+    ];
+    for (data_type, document) in documents {
+        let schema = Arc::new(Schema::new(vec![Field::new("c", data_type.clone(), true)]));
+        let reader =
+            |most| JsonRows::new(Arc::clone(&schema), None, &[]).unwrap().making_at_most(most);
+        let small = r#"{"c": null}"#;
+
+        let read = decode(&reader(331 * 75), &[&document]);
+        assert!(read.documents[0].is_ok() && read.too_large.is_empty(), "{data_type}");
+        let decoded = decode(&reader(331 * 9 - 1), &[small, &document, small]);
+        assert_eq!(counts(&decoded), [Some(1), None, Some(1)], "{data_type}");
+        assert_eq!(decoded.too_large, [1]);
+        // Who comes first is told; others may have room alone.
+        let texts = [small.as_bytes(), document.as_bytes(), small.as_bytes()];
+        assert_eq!(reader(331 * 9 - 1).decode_some(&texts).unwrap().documents, [Ok(1)]);
+    }
+}
+
+#[test]
 fn a_type_that_no_json_has_is_refused_at_once() {
     let entries =
         vec![Field::new("key", DataType::Int32, false), Field::new("value", DataType::Utf8, true)];

@@ -17,21 +17,35 @@ use jiter::{Jiter, JiterError, Peek};
 use sparkawait_arrow::simple_string::simple_string;
 
 use super::base64;
+use super::reader::{NoRoom, Reader};
 use crate::column::{Column, Full, Member, Micros, Values, push_end};
 use crate::text::number;
 use crate::text::times::push_time;
+
+/// What the key of a map takes beside its text.
+const BYTES_OF_KEY: usize = 4;
 
 /// Why a value cannot be read; says nothing of its contents.
 #[derive(Debug)]
 pub(super) enum Misfit {
     /// The document is not JSON, or cannot be read whatever the types are.
     Document(String),
+    /// More would be made of the document than may be, with those before it at least.
+    TooMuch,
+    /// The same, of one column.
+    Full,
     /// A value is not of its type.
     Value {
         /// The members that lead to it, the innermost first.
         path: Vec<String>,
         text: String,
     },
+}
+
+impl From<NoRoom> for Misfit {
+    fn from(_: NoRoom) -> Self {
+        Self::TooMuch
+    }
 }
 
 /// Returns the text of a document without the byte order mark that some send, as browsers do.
@@ -61,7 +75,12 @@ impl Misfit {
     }
 
     fn full(_: Full) -> Self {
-        Self::document("the documents that were answered together have more than 2 GiB of a column")
+        Self::Full
+    }
+
+    /// Whether the document may be read where none was read before it.
+    pub(super) const fn is_of_room(&self) -> bool {
+        matches!(self, Self::TooMuch | Self::Full)
     }
 
     /// Says that the value belongs to a member.
@@ -75,6 +94,12 @@ impl Misfit {
     pub(super) fn message(self) -> String {
         match self {
             Self::Document(text) => text,
+            Self::TooMuch => {
+                "its rows come to more bytes than 16 times `max_reply_bytes`, 256 MiB at \
+                              least; ask for fewer rows at a time, or raise `max_reply_bytes`"
+                    .to_owned()
+            }
+            Self::Full => "the document has more than 2 GiB of a column".to_owned(),
             Self::Value { path, text } if path.is_empty() => format!("the value {text}"),
             Self::Value { path, text } => {
                 let path: Vec<&str> = path.iter().rev().map(String::as_str).collect();
@@ -85,7 +110,7 @@ impl Misfit {
 }
 
 /// Appends the value that begins with `peek`; what is left behind by a failure must be cut off.
-pub(super) fn read(jiter: &mut Jiter<'_>, peek: Peek, column: &mut Column) -> Read {
+pub(super) fn read(jiter: &mut Reader<'_>, peek: Peek, column: &mut Column) -> Read {
     if peek == Peek::Null {
         jiter.known_null().map_err(|error| Misfit::syntax(jiter, &error))?;
         column.push_null();
@@ -115,7 +140,7 @@ pub(super) fn read(jiter: &mut Jiter<'_>, peek: Peek, column: &mut Column) -> Re
 }
 
 /// Appends the value of a member, which may be one that must not be null.
-pub(super) fn read_member(jiter: &mut Jiter<'_>, peek: Peek, member: &mut Member) -> Read {
+pub(super) fn read_member(jiter: &mut Reader<'_>, peek: Peek, member: &mut Member) -> Read {
     if peek == Peek::Null && member.is_required {
         return Err(null(&member.column));
     }
@@ -149,7 +174,7 @@ fn null(column: &Column) -> Misfit {
 }
 
 /// Returns why a value that begins with `peek` is not of the type.
-fn other(jiter: &mut Jiter<'_>, peek: Peek, column: &Column) -> Misfit {
+fn other(jiter: &mut Reader<'_>, peek: Peek, column: &Column) -> Misfit {
     let found = match peek {
         Peek::True | Peek::False => "a boolean",
         Peek::String => "a text",
@@ -165,7 +190,7 @@ fn other(jiter: &mut Jiter<'_>, peek: Peek, column: &Column) -> Misfit {
     }
 }
 
-fn read_text(jiter: &mut Jiter<'_>, column: &mut Column) -> Read {
+fn read_text(jiter: &mut Reader<'_>, column: &mut Column) -> Read {
     let text = match jiter.known_str() {
         Ok(text) => text,
         Err(error) => return Err(Misfit::syntax(jiter, &error)),
@@ -205,7 +230,7 @@ fn not_finite(text: &str) -> Option<f32> {
     }
 }
 
-fn read_number(jiter: &mut Jiter<'_>, peek: Peek, column: &mut Column) -> Read {
+fn read_number(jiter: &mut Reader<'_>, peek: Peek, column: &mut Column) -> Read {
     let text = match jiter.known_number_bytes(peek) {
         Ok(bytes) => std::str::from_utf8(bytes).unwrap_or_default(),
         Err(error) => return Err(Misfit::syntax(jiter, &error)),
@@ -235,15 +260,15 @@ fn read_number(jiter: &mut Jiter<'_>, peek: Peek, column: &mut Column) -> Read {
     pushed.ok_or_else(|| Misfit::value(column, "the document has a number that does not fit"))
 }
 
-pub(super) fn skip(jiter: &mut Jiter<'_>, peek: Peek) -> Read {
+pub(super) fn skip(jiter: &mut Reader<'_>, peek: Peek) -> Read {
     jiter.known_skip(peek).map_err(|error| Misfit::syntax(jiter, &error))
 }
 
 /// Hands the value of each member of an object to `take`, with what `find` says of its name.
 pub(super) fn each_member<T>(
-    jiter: &mut Jiter<'_>,
+    jiter: &mut Reader<'_>,
     mut find: impl FnMut(&str) -> T,
-    mut take: impl FnMut(&mut Jiter<'_>, T, Peek) -> Read,
+    mut take: impl FnMut(&mut Reader<'_>, T, Peek) -> Read,
 ) -> Read {
     let mut key = jiter.known_object();
     loop {
@@ -260,8 +285,8 @@ pub(super) fn each_member<T>(
 
 /// Hands each element of an array to `take`, with its index.
 pub(super) fn each_element(
-    jiter: &mut Jiter<'_>,
-    mut take: impl FnMut(&mut Jiter<'_>, usize, Peek) -> Read,
+    jiter: &mut Reader<'_>,
+    mut take: impl FnMut(&mut Reader<'_>, usize, Peek) -> Read,
 ) -> Read {
     let mut next = jiter.known_array().map_err(|error| Misfit::syntax(jiter, &error))?;
     let mut index = 0;
@@ -273,16 +298,19 @@ pub(super) fn each_element(
     Ok(())
 }
 
-fn read_list(jiter: &mut Jiter<'_>, peek: Peek, column: &mut Column) -> Read {
+fn read_list(jiter: &mut Reader<'_>, peek: Peek, column: &mut Column) -> Read {
     let Values::List { offsets, element } = &mut column.values else { return Ok(()) };
     if peek != Peek::Array {
         return Err(other(jiter, peek, column));
     }
-    each_element(jiter, |jiter, _, peek| read_member(jiter, peek, element))?;
+    each_element(jiter, |jiter, _, peek| {
+        jiter.take_room(element.column.width())?;
+        read_member(jiter, peek, element)
+    })?;
     push_end(offsets, element.column.len()).map_err(Misfit::full)
 }
 
-fn read_struct(jiter: &mut Jiter<'_>, peek: Peek, column: &mut Column) -> Read {
+fn read_struct(jiter: &mut Reader<'_>, peek: Peek, column: &mut Column) -> Read {
     let row = column.len();
     let Values::Struct { fields } = &mut column.values else { return Ok(()) };
     if peek != Peek::Object {
@@ -312,7 +340,7 @@ fn read_struct(jiter: &mut Jiter<'_>, peek: Peek, column: &mut Column) -> Read {
     missing.into_iter().try_for_each(push_missing)
 }
 
-fn read_map(jiter: &mut Jiter<'_>, peek: Peek, column: &mut Column) -> Read {
+fn read_map(jiter: &mut Reader<'_>, peek: Peek, column: &mut Column) -> Read {
     let Values::Map { offsets, keys, value } = &mut column.values else { return Ok(()) };
     if peek != Peek::Object {
         return Err(other(jiter, peek, column));
@@ -322,6 +350,7 @@ fn read_map(jiter: &mut Jiter<'_>, peek: Peek, column: &mut Column) -> Read {
         |name| keys.push(name.as_bytes()),
         |jiter, pushed, peek| {
             pushed.map_err(Misfit::full)?;
+            jiter.take_room(BYTES_OF_KEY + value.column.width())?;
             read_member(jiter, peek, value)
         },
     )?;

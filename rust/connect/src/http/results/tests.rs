@@ -14,13 +14,19 @@ use crate::reply_budget::ReplyBudget;
 
 /// Reads arrays of numbers, and a header; a reply has at most `bytes` of it.
 fn columns(bytes: usize) -> ResponseColumns {
+    making_at_most(bytes, usize::MAX)
+}
+
+/// Does so where the numbers come to no more than `most`, at nine bytes each.
+fn making_at_most(bytes: usize, most: usize) -> ResponseColumns {
     let schema = Arc::new(Schema::new(vec![
         Field::new("n", DataType::Int64, true),
         Field::new("tag", DataType::Utf8, true),
     ]));
     let (paths, misses) = ([("n".to_owned(), "$".to_owned())], Misses::default());
     let columns =
-        ResponseColumns::new(schema, Returns::Json, None, &paths, &[], false, 1, misses).unwrap();
+        ResponseColumns::new(schema, Returns::Json, None, &paths, &[], false, 1, most, misses)
+            .unwrap();
     ResponseColumns { most_header_bytes: bytes, ..columns }
 }
 
@@ -84,4 +90,18 @@ fn what_failed_and_what_missed_is_answered_once_where_others_are_apart() {
 
     let attempts = groups.iter().filter_map(|it| it.results.as_ref());
     assert_eq!(attempts.map(|it| it.attempts.len()).sum::<usize>(), 4);
+}
+
+#[test]
+fn responses_whose_rows_are_too_many_together_are_answered_apart_and_one_alone_is_told() {
+    let (calls, columns) = (ended(&[5, 7, 3, 13, 1, 1]), making_at_most(1000, 9 * 12));
+    let attempts: Vec<_> = calls.iter().map(|it| it.0).collect();
+
+    let groups = replies(&columns, calls);
+
+    assert_eq!(groups.iter().map(counts).collect::<Vec<_>>(), [vec![5, 7], vec![3], vec![1, 1]]);
+    let failures: Vec<_> = groups.iter().flat_map(|it| &it.failures).collect();
+    assert_eq!((failures.len(), failures[0].attempt), (1, attempts[3]));
+    assert_eq!(failures[0].failure.kind, ErrorKind::ResultTooLarge);
+    assert!(failures[0].failure.message.contains("raise `max_reply_bytes`"));
 }

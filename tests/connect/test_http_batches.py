@@ -188,6 +188,22 @@ def test_an_item_that_does_not_fit_fails_its_row_alone():
         ] == [1]
 
 
+def test_half_of_a_character_fails_the_row_whose_column_has_it_and_no_other():
+    def reply(request: Request, _: int) -> Answer:
+        items = [{"v": 2 * x, "t": f"{x}", "unread": "H"} for x in inputs(request)]
+        text = json.dumps(items).replace('"H"', r'"\ud800"').replace('"t": "3"', r'"t": "\ud83d"')
+        return 200, {"Content-Type": "application/json"}, text.encode()
+
+    with serve(reply) as server:
+        found = rows(
+            lookup(server, "v bigint, t string"), list(range(8)), on_error="capture", retry=RETRY
+        )
+
+        assert [row["v"] for row in found] == [None if x == 3 else 2 * x for x in range(8)]
+        assert "`t` should be `string`" in found[3]["error"]["message"]
+        assert len(server.requests) == 1
+
+
 def test_a_request_that_fails_has_all_of_its_rows_go_again():
     def reply(request: Request, before: int) -> Answer:
         return (503, {}, b"") if before % 2 == 0 else ok(doubled(inputs(request)))

@@ -7,6 +7,7 @@
 mod absent;
 mod base64;
 pub(crate) mod elements;
+mod halves;
 mod places;
 mod reader;
 mod value;
@@ -20,6 +21,7 @@ use crate::column::{Column, check_columns};
 use crate::json_path::JsonPath;
 
 use self::absent::AbsentColumns;
+use self::halves::Marked;
 use self::places::{Place, Rows};
 use self::reader::Reader;
 use self::value::{Misfit, Read, json_text, read};
@@ -175,8 +177,20 @@ impl JsonRows {
     /// Appends the rows of a document, which may be of so many bytes; returns how many others may be. What
     /// is left behind by a failure must be cut off.
     fn read_document(&self, document: &[u8], room: usize, rows: &mut Rows) -> Read<usize> {
-        let document = json_text(document)?;
-        let mut jiter = Reader::new(document, room);
+        let (document, start) = (json_text(document)?, rows.count());
+        match self.read_rows(Reader::new(document, room), rows) {
+            Err(Misfit::Document(text)) => match Marked::of(document) {
+                Some(marked) => {
+                    rows.truncate(start);
+                    self.read_rows(Reader::of_marked(&marked, document, room), rows)
+                }
+                None => Err(Misfit::Document(text)),
+            },
+            read => read,
+        }
+    }
+
+    fn read_rows(&self, mut jiter: Reader<'_>, rows: &mut Rows) -> Read<usize> {
         let peek = jiter.peek().map_err(|error| Misfit::syntax(&jiter, &error))?;
         let row = &self.row;
         match &self.rows {
@@ -194,11 +208,24 @@ impl JsonRows {
 /// Appends the one JSON value that `text` is; says what is wrong with it, having appended parts of
 /// it perhaps.
 pub(crate) fn push_value(column: &mut Column, text: &str) -> Result<(), String> {
-    let mut jiter = Reader::new(text.as_bytes(), usize::MAX);
-    let peek = jiter.peek().map_err(|error| Misfit::syntax(&jiter, &error));
-    let read = peek.and_then(|peek| read(&mut jiter, peek, column));
-    let read = read.and_then(|()| jiter.finish().map_err(|error| Misfit::syntax(&jiter, &error)));
+    let (document, len) = (text.as_bytes(), column.len());
+    let read = match read_value(Reader::new(document, usize::MAX), column) {
+        Err(Misfit::Document(text)) => match Marked::of(document) {
+            Some(marked) => {
+                column.truncate(len);
+                read_value(Reader::of_marked(&marked, document, usize::MAX), column)
+            }
+            None => Err(Misfit::Document(text)),
+        },
+        read => read,
+    };
     read.map_err(Misfit::message)
+}
+
+fn read_value(mut jiter: Reader<'_>, column: &mut Column) -> Read {
+    let peek = jiter.peek().map_err(|error| Misfit::syntax(&jiter, &error))?;
+    read(&mut jiter, peek, column)?;
+    jiter.finish().map_err(|error| Misfit::syntax(&jiter, &error))
 }
 
 fn internal(what: impl std::fmt::Display) -> TaskError {

@@ -58,7 +58,9 @@ pub fn json(data: &[u8]) {
         Err(error) => {
             let is_deep = error.to_string().contains("recursion limit");
             let is_large = error.to_string().contains("number out of range");
-            assert!(!is_read || is_beyond || is_deep || is_large, "{error}");
+            // Halves of characters that are in no column are read here.
+            let has_half = [b"\\ud".as_slice(), b"\\uD"].iter().any(|it| contains(document, it));
+            assert!(!is_read || is_beyond || is_deep || is_large || has_half, "{error}");
         }
     }
 }

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The elements of an array in a document, as they are written.
 
+use std::ops::Range;
+
 use jiter::Peek;
 
+use super::halves::Marked;
 use super::places::at_path;
 use super::reader::Reader;
-use super::value::{Misfit, each_element, json_text, skip};
+use super::value::{Misfit, Read, each_element, json_text, skip};
 use crate::json_path::JsonPath;
 
 /// Returns the elements of the array at the end of `path`, or of the document, which is one then;
@@ -16,35 +19,44 @@ pub(crate) fn elements<'a>(
 ) -> Result<Vec<&'a [u8]>, String> {
     let read = || {
         let document = json_text(document)?;
-        let mut jiter = Reader::new(document, usize::MAX);
-        let peek = jiter.peek().map_err(|error| Misfit::syntax(&jiter, &error))?;
-        let mut found = None;
-        let steps = path.map_or(&[][..], JsonPath::steps);
-        at_path(&mut jiter, peek, steps, &mut |jiter, at| match at {
-            None => {
-                found = None;
-                Ok(())
-            }
-            Some(Peek::Array) => {
-                let elements = found.insert(Vec::new());
-                each_element(jiter, |jiter, _, peek| {
-                    let start = jiter.current_index();
-                    skip(jiter, peek)?;
-                    elements.push(&document[start..jiter.current_index()]);
-                    Ok(())
-                })
-            }
-            Some(peek) => skip(jiter, peek),
-        })?;
-        jiter.finish().map_err(|error| Misfit::syntax(&jiter, &error))?;
-        found.ok_or_else(|| match path {
-            None => {
-                Misfit::document("the document is not an array; `rows` says where there is one")
-            }
-            Some(_) => Misfit::document("there is no array at `rows`"),
-        })
+        let found = match find(Reader::new(document, usize::MAX), path) {
+            Err(Misfit::Document(text)) => match Marked::of(document) {
+                Some(marked) => find(Reader::of_marked(&marked, document, usize::MAX), path)?,
+                None => return Err(Misfit::Document(text)),
+            },
+            found => found?,
+        };
+        Ok(found.into_iter().map(|it| &document[it]).collect())
     };
     read().map_err(Misfit::message)
+}
+
+/// Returns where the elements are.
+fn find(mut jiter: Reader<'_>, path: Option<&JsonPath>) -> Read<Vec<Range<usize>>> {
+    let peek = jiter.peek().map_err(|error| Misfit::syntax(&jiter, &error))?;
+    let mut found = None;
+    let steps = path.map_or(&[][..], JsonPath::steps);
+    at_path(&mut jiter, peek, steps, &mut |jiter, at| match at {
+        None => {
+            found = None;
+            Ok(())
+        }
+        Some(Peek::Array) => {
+            let elements = found.insert(Vec::new());
+            each_element(jiter, |jiter, _, peek| {
+                let start = jiter.current_index();
+                skip(jiter, peek)?;
+                elements.push(start..jiter.current_index());
+                Ok(())
+            })
+        }
+        Some(peek) => skip(jiter, peek),
+    })?;
+    jiter.finish().map_err(|error| Misfit::syntax(&jiter, &error))?;
+    found.ok_or_else(|| match path {
+        None => Misfit::document("the document is not an array; `rows` says where there is one"),
+        Some(_) => Misfit::document("there is no array at `rows`"),
+    })
 }
 
 #[cfg(test)]

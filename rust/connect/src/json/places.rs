@@ -168,11 +168,10 @@ impl Rows {
             columns => {
                 let start = jiter.current_index();
                 skip(jiter, peek)?;
-                let value = jiter.slice_to_current(start);
                 for column in columns {
-                    jiter.again(value, |jiter| self.read_column(jiter, peek, *column))?;
+                    jiter.again(start, |jiter| self.read_column(jiter, peek, *column))?;
                 }
-                jiter.again(value, |jiter| self.read_inside(jiter, peek, place))
+                jiter.again(start, |jiter| self.read_inside(jiter, peek, place))
             }
         }
     }

@@ -234,6 +234,63 @@ fn what_is_wrong_is_named_without_the_contents() {
 }
 
 #[test]
+fn half_of_a_character_is_wrong_with_the_column_that_has_it_and_with_no_other() {
+    let reader = JsonRows::new(schema(), None, &[]).unwrap();
+    let documents = [
+        r#"{"id": 1, "name": "a", "x": "\ud800", "\udc00": [{"y": "\ud83d"}]}"#,
+        r#"{"id": 2, "name": "\ud83d"}"#,
+        r#"{"id": 3, "name": {"z": "\uD800\ud83d\ude00"}}"#,
+        r#"{"id": 4, "name": "\ud83d\ude00\n", "x": "\ud83d"}"#,
+        r#"{"id": 5, "name": "\ud800"#,
+        r#"{"id": 6, "name": "\\ud800"}"#,
+    ];
+
+    let decoded = decode(&reader, &documents);
+
+    assert_eq!(counts(&decoded), [Some(1), None, Some(1), Some(1), None, Some(1)]);
+    let names: Vec<_> = decoded.batch.column(1).as_string::<i32>().iter().flatten().collect();
+    assert_eq!(names, ["a", r#"{"z": "\uD800\ud83d\ude00"}"#, "\u{1f600}\n", r"\ud800"]);
+    let message = |index: usize| decoded.documents[index].as_ref().unwrap_err();
+    assert_eq!(
+        message(1),
+        "`name` should be `string`, but the document has a text with half of a character"
+    );
+    assert!(message(4).contains("not JSON"), "{}", message(4));
+}
+
+#[test]
+fn halves_of_characters_are_named_wherever_they_are_read() {
+    let list = DataType::List(Arc::new(Field::new("element", DataType::Utf8, true)));
+    let entries = DataType::Struct(Fields::from(vec![
+        Field::new("key", DataType::Utf8, false),
+        Field::new("value", DataType::Int64, true),
+    ]));
+    let map = DataType::Map(Arc::new(Field::new("entries", entries, false)), false);
+    let fields = [("all", DataType::Utf8), ("list", list), ("map", map), ("n", DataType::Int64)];
+    let fields = fields.map(|(name, data_type)| Field::new(name, data_type, true));
+    let schema = Arc::new(Schema::new(fields.to_vec()));
+    let paths = [("all".to_owned(), "$".to_owned())];
+    let reader = JsonRows::new(schema, None, &paths).unwrap();
+    let read = |document: &str| decode(&reader, &[document]);
+
+    let ok = r#"{"list": ["a"], "map": {"b": 1}, "n": 7, "x": "\ud800"}"#;
+    assert_eq!(read(ok).batch.column(0).as_string::<i32>().value(0), ok);
+    for (document, column) in [
+        (r#"{"list": ["a", "\ud800"]}"#, "`list`"),
+        (r#"{"map": {"b": 1, "\ud800": 2}}"#, "`map`"),
+        (r#"{"n": "\ud800"}"#, "`n`"),
+    ] {
+        let decoded = read(document);
+        let message = decoded.documents[0].as_ref().unwrap_err();
+        assert!(message.starts_with(column) && message.contains("half"), "{message}");
+    }
+    let found = elements::elements(br#"[1, {"v": "\ud800"}, "b"]"#, None).unwrap();
+    assert_eq!(found, [b"1".as_slice(), br#"{"v": "\ud800"}"#, br#""b""#]);
+    let mut column = Column::new(&DataType::Utf8, 1).unwrap();
+    assert!(push_value(&mut column, r#""\ud800""#).unwrap_err().contains("half"));
+}
+
+#[test]
 fn what_is_made_of_a_document_is_bounded_wherever_it_is() {
     let doubles = |count: usize| {
         let field = |it| Field::new(format!("d{it}"), DataType::Float64, true);

@@ -191,10 +191,14 @@ fn other(jiter: &mut Reader<'_>, peek: Peek, column: &Column) -> Misfit {
 }
 
 fn read_text(jiter: &mut Reader<'_>, column: &mut Column) -> Read {
+    let mark = jiter.mark();
     let text = match jiter.known_str() {
         Ok(text) => text,
         Err(error) => return Err(Misfit::syntax(jiter, &error)),
     };
+    if mark.is_some_and(|mark| text.contains(mark)) {
+        return Err(Misfit::value(column, "the document has a text with half of a character"));
+    }
     let pushed = match &mut column.values {
         Values::Text(values) => {
             return values.push(text.as_bytes()).map_err(Misfit::full);
@@ -345,14 +349,22 @@ fn read_map(jiter: &mut Reader<'_>, peek: Peek, column: &mut Column) -> Read {
     if peek != Peek::Object {
         return Err(other(jiter, peek, column));
     }
+    let (mark, mut has_half) = (jiter.mark(), false);
     each_member(
         jiter,
-        |name| keys.push(name.as_bytes()),
+        |name| {
+            has_half |= mark.is_some_and(|mark| name.contains(mark));
+            keys.push(name.as_bytes())
+        },
         |jiter, pushed, peek| {
             pushed.map_err(Misfit::full)?;
             jiter.take_room(BYTES_OF_KEY + value.column.width())?;
             read_member(jiter, peek, value)
         },
     )?;
-    push_end(offsets, value.column.len()).map_err(Misfit::full)
+    push_end(offsets, value.column.len()).map_err(Misfit::full)?;
+    if has_half {
+        return Err(Misfit::value(column, "the document has a name with half of a character"));
+    }
+    Ok(())
 }

@@ -2,12 +2,14 @@
 """Batched calls that raise because of some of their rows, with `Batch(split_on_error=True)`."""
 
 import asyncio
+import logging
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sparkawait import Batch, Channel, ConfigurationError, RetryAfter, arrow, retry
+from sparkawait._plan.resolve import resolve_unpickled
 from sparkawait._worker import batch_lines
 from sparkawait.functions import async_function
 
@@ -314,3 +316,22 @@ def test_in_a_task_rows_are_found_and_tried_again():
 
     assert out["y"].to_pylist() == list(range(16))
     assert left == {3: 0, 11: 0}
+
+
+def test_the_calls_of_parts_are_no_retries(caplog):
+    import pyarrow as pa
+
+    function, calls = poisoned({5, 13, 20})
+    totals = {}
+    options = {"mode": "ordered", "input_schema": None, "on_error": "capture"}
+    plan = resolve_unpickled(function=function, **options)
+    rows = pa.record_batch({"x": list(range(21))})
+
+    with caplog.at_level(logging.WARNING, "sparkawait"):
+        out = list(arrow.run(plan, iter([rows]), on_metrics=totals.update))
+
+    values = [row["y"] for batch in out for row in batch.to_pylist()]
+    assert values == [None if x in {5, 13, 20} else 2 * x for x in range(21)]
+    assert (totals["attempts"], totals["retries"]) == (sum(map(len, calls)), 0)
+    assert totals["attempts"] > 2 * 21
+    assert not [it for it in caplog.messages if "made again" in it]

@@ -195,9 +195,7 @@ def _tell_of_retries(operators: Sequence[Plan], metrics: Sequence[Mapping[str, A
     """
     for plan, counts in zip(operators, metrics, strict=False):
         retry = plan.options.retry
-        # Of a batch that was split the calls of parts are among them.
-        is_known = plan.batch is None or not plan.batch.split_on_error
-        if retry is not None and retry.only_refused and is_known and counts.get("retries"):
+        if retry is not None and retry.only_refused and counts.get("retries"):
             _logger.warning(
                 "%d of the %d calls of `%s` were made again, because the ones before were refused"
                 " or not carried out; `retry=0` fails such rows, and `retry=` says how often",

@@ -25,6 +25,7 @@ pub use action::{
     Remark, Retry, TooLate, Unavailable,
 };
 pub use config::{Begins, Config, EndOfInput, FailAfter, FailurePolicy, OutputMode};
+pub use earlier_attempts::Divided;
 pub use metrics::{Levels, Metrics};
 pub use snapshot::{Snapshot, SnapshotRecord, SnapshotState};
 

@@ -182,7 +182,8 @@ impl World {
         }
         let metrics = self.operator.metrics(self.now);
         assert_eq!(metrics.attempts, self.handed.len() as u64);
-        assert_eq!(metrics.retries, self.handed.len() as u64 - records);
+        assert_eq!(metrics.parts, self.handed.len() as u64 - records);
+        assert_eq!(metrics.retries, 0);
     }
 }
 
@@ -261,6 +262,10 @@ fn a_part_takes_no_retry_and_no_token_and_its_record_ends_for_itself() {
             assert_eq!(*outcome, Ok(()));
         }
     }
+    let metrics = world.operator.metrics(world.now);
+    // Two of each of the four; all else of what was handed over was first, or in a part.
+    assert_eq!(metrics.retries, 2 * 4);
+    assert_eq!(metrics.parts, world.handed.len() as u64 - 64 - 2 * 4);
 }
 
 #[test]

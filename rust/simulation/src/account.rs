@@ -93,6 +93,7 @@ pub fn compare(
         for _ in &plan.calls {
             let (seen, counted) = (&model.sites[site], &metrics[position].operator);
             let made = seen.made;
+            let further = counted.retries + counted.parts;
             // Behind a cache a call is an attempt once it is made, so one in vain does not count.
             let is_cached = seen.plan.cache.is_some();
             let vain = if is_cached {
@@ -107,7 +108,7 @@ pub fn compare(
             };
             let pairs = [
                 ("attempts", least(made.calls, counted.attempts), counted.attempts),
-                ("retries", least(made.retries, counted.retries), counted.retries),
+                ("retries and parts", least(made.retries, further), further),
                 ("hedged", least(made.hedges, counted.hedged), counted.hedged),
                 ("calls in vain", counted.cancelled, seen.cancels + vain),
                 ("emitted", counted.admitted, counted.emitted),

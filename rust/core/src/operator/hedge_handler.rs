@@ -139,7 +139,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         now: ProcessingTime,
     ) -> Handled {
         let (took, has_begun) = self.end_one(attempt, ended.sign, now);
-        self.metrics.correct(attempt, has_begun, ended.sign);
+        self.metrics.correct(self.earlier.kind_of(attempt), has_begun, ended.sign);
         if let Err(failure) = ended.outcome {
             self.earlier.note_failure(attempt.entry, failure);
         }

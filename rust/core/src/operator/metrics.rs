@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::AsyncWaitOperator;
-use super::action::AttemptId;
+use super::earlier_attempts::CallKind;
 use super::in_flight::Phase;
 use crate::policy::CallSign;
 use crate::queue::StreamElementQueue;
@@ -21,8 +21,10 @@ pub struct Metrics {
     pub emitted: u64,
     /// Calls that have begun, retries and second calls included.
     pub attempts: u64,
-    /// Those of them that followed an earlier attempt of their record.
+    /// Those of them that were another try of their record.
     pub retries: u64,
+    /// Those of them that were made for a part of the records of an earlier one.
+    pub parts: u64,
     /// Those of them that were made beside one that was slow.
     pub hedged: u64,
     /// Those of them whose outcome became the record's.
@@ -63,34 +65,39 @@ pub struct Levels {
 impl Metrics {
     /// Counts a call that begins.
     #[inline]
-    pub(super) const fn begin(&mut self, attempt: AttemptId) {
+    pub(super) const fn begin(&mut self, kind: CallKind) {
         self.attempts += 1;
-        if attempt.is_hedge() {
-            self.hedged += 1;
-        } else if attempt.attempt > 1 {
-            self.retries += 1;
+        if let Some(count) = self.of_kind(kind) {
+            *count += 1;
         }
     }
 
     /// Takes back what [`begin`](Self::begin) has counted: nobody was called.
-    const fn take_back(&mut self, attempt: AttemptId) {
+    const fn take_back(&mut self, kind: CallKind) {
         self.attempts -= 1;
-        if attempt.is_hedge() {
-            self.hedged -= 1;
-        } else if attempt.attempt > 1 {
-            self.retries -= 1;
+        if let Some(count) = self.of_kind(kind) {
+            *count -= 1;
+        }
+    }
+
+    const fn of_kind(&mut self, kind: CallKind) -> Option<&mut u64> {
+        match kind {
+            CallKind::First => None,
+            CallKind::Part => Some(&mut self.parts),
+            CallKind::Retry => Some(&mut self.retries),
+            CallKind::Hedge => Some(&mut self.hedged),
         }
     }
 
     /// Counts a call as its answer says that it was made or not; it had begun as far as was known if
     /// `has_begun`.
     #[cold]
-    pub(super) const fn correct(&mut self, attempt: AttemptId, has_begun: bool, sign: CallSign) {
+    pub(super) const fn correct(&mut self, kind: CallKind, has_begun: bool, sign: CallSign) {
         match sign {
-            CallSign::NotCalled if has_begun => self.take_back(attempt),
+            CallSign::NotCalled if has_begun => self.take_back(kind),
             CallSign::NotCalled | CallSign::CutOff => {}
             _ if has_begun => {}
-            _ => self.begin(attempt),
+            _ => self.begin(kind),
         }
     }
 }

@@ -85,7 +85,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         let nanos = now.nanos_since(since);
         self.running -= 1;
         if has_begun != (completion.sign != CallSign::NotCalled) {
-            self.metrics.correct(call.run.call_of(attempt), has_begun, completion.sign);
+            let kind = self.earlier.kind_of(call.run.call_of(attempt));
+            self.metrics.correct(kind, has_begun, completion.sign);
         }
         if let Some(channels) = &mut self.channels {
             let (channel, entry) = (call.channel, attempt.entry);
@@ -137,7 +138,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
 
     /// Lets a record wait for a permit for a call of a part, as one does whose back-off is over.
     fn call_in_part(&mut self, attempt: AttemptId, records: u32, now: ProcessingTime) {
-        self.earlier.note_divided(attempt.entry);
+        self.earlier.note_divided(attempt);
         if let Some(channels) = &mut self.channels {
             channels.note_part(attempt.entry, records);
         }
@@ -373,7 +374,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     #[expect(clippy::inline_always, reason = "once per record, from two places")]
     #[inline(always)]
     pub(super) fn begin_call(&mut self, attempt: AttemptId, now: ProcessingTime) {
-        self.metrics.begin(attempt);
+        self.metrics.begin(self.earlier.kind_of(attempt));
         if let Some(timeout) = self.config.attempt_timeout {
             self.timers.attempts.push(now + timeout, attempt);
         }
@@ -391,7 +392,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         }
         let in_flight = self.queue.get_mut(attempt.entry).filter(|it| it.awaits(attempt));
         let Some(run) = in_flight.and_then(|it| it.run_mut()) else {
-            return self.metrics.begin(attempt);
+            return self.metrics.begin(self.earlier.kind_of(attempt));
         };
         let (since, has_begun) = if run.calls == Calls::Both && attempt.is_hedge() {
             let Some(second) = self.hedging.as_mut().and_then(|it| it.second_mut(attempt.entry))

@@ -97,9 +97,10 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         if let Some(window) = NonZeroUsize::new(self.window) {
             channels.set_window(window);
         }
-        let (attempts, retries) = (self.metrics.attempts, self.metrics.retries);
+        let attempts = self.metrics.attempts;
+        let further = self.metrics.retries + self.metrics.parts;
         let running = self.running.saturating_sub(uncalled) as u64;
-        channels.note_earlier_calls(attempts.saturating_sub(retries + running), now);
+        channels.note_earlier_calls(attempts.saturating_sub(further + running), now);
         self.channels = Some(channels);
     }
 }

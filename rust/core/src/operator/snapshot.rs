@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::action::Failure;
+use super::earlier_attempts::Divided;
 use crate::element::{Key, StreamElement, StreamRecord};
 use crate::policy::Price;
 
@@ -40,7 +41,7 @@ pub enum SnapshotState<R, F> {
         /// What the last attempt that failed came to.
         last_failure: Option<F>,
         /// Attempts that were followed by a call of a part, and not by a retry.
-        divided: u32,
+        divided: Divided,
     },
     /// Completed but not emitted; it is emitted after a restore without a call.
     Completed(Result<R, Failure<F>>),

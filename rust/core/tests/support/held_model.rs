@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use sparkawait_core::element::{Key, StreamRecord, Timestamp};
-use sparkawait_core::operator::{AttemptId, Failure, SnapshotRecord, SnapshotState};
+use sparkawait_core::operator::{AttemptId, Divided, Failure, SnapshotRecord, SnapshotState};
 use sparkawait_core::queue::EntryId;
 use sparkawait_core::time::ProcessingTime;
 
@@ -58,7 +58,7 @@ pub(super) struct Held {
     /// Of the last attempt that failed.
     pub(super) last_failure: Option<Reply>,
     /// Attempts that were followed by a call of a part.
-    pub(super) divided: u32,
+    pub(super) divided: Divided,
     /// Its place in the order in which records became ready to leave.
     pub(super) ready: Option<usize>,
 }
@@ -103,7 +103,7 @@ impl Held {
 
     /// The number of the try that its attempt is of.
     pub(super) fn tries(&self) -> u32 {
-        self.attempts - self.divided
+        self.attempts - self.divided.count
     }
 
     pub(super) fn snapshot(&self, now: ProcessingTime) -> SnapshotRecord<u32, Reply, Reply> {

@@ -61,7 +61,8 @@ impl Model {
         if starts_in_order {
             self.check_order(value);
         }
-        let tries = attempt.attempt - self.get(value).divided;
+        let divided = self.get(value).divided;
+        let tries = attempt.attempt - divided.count;
         let retry = self.config.retry.filter(|_| tries > 1);
         let is_permitted = retry.map_or(tries == 1, |it| it.can_retry(tries - 1));
         assert!(is_permitted, "attempt {} of {value}", attempt.attempt);
@@ -85,7 +86,9 @@ impl Model {
         self.starts += 1;
         self.tell_start(value);
         self.metrics.attempts += 1;
-        self.metrics.retries += u64::from(attempt.attempt > 1);
+        let is_part = attempt.attempt > 1 && divided.last + 1 == attempt.attempt;
+        self.metrics.parts += u64::from(is_part);
+        self.metrics.retries += u64::from(attempt.attempt > 1 && !is_part);
     }
 
     /// Compares all that can be asked of the operator.
@@ -130,8 +133,8 @@ impl Model {
     fn check_metrics(&mut self, operator: &mut Operator) {
         let actual = operator.metrics(self.now);
         if std::mem::take(&mut self.withdraws_calls) {
-            let Metrics { attempts, retries, cancelled, .. } = actual;
-            self.metrics = Metrics { attempts, retries, cancelled, ..self.metrics };
+            let Metrics { attempts, retries, parts, cancelled, .. } = actual;
+            self.metrics = Metrics { attempts, retries, parts, cancelled, ..self.metrics };
         }
         let ages = self.held().map(|it| self.now.saturating_since(it.admitted_at));
         let expected = Metrics {

@@ -9,8 +9,8 @@ use std::num::NonZeroUsize;
 
 use sparkawait_core::element::{Key, StreamElement, Watermark};
 use sparkawait_core::operator::{
-    AsyncWaitOperator, AttemptId, Completion, Config, Emitted, EndOfInput, Failure, FailurePolicy,
-    Handled, Metrics, NotCalled, OutputMode, Retry, SnapshotRecord, TooLate,
+    AsyncWaitOperator, AttemptId, Completion, Config, Divided, Emitted, EndOfInput, Failure,
+    FailurePolicy, Handled, Metrics, NotCalled, OutputMode, Retry, SnapshotRecord, TooLate,
 };
 use sparkawait_core::policy::{CallLimits, CallSign};
 use sparkawait_core::retry::mix;
@@ -164,7 +164,7 @@ impl Model {
             waits_since: self.now,
             state,
             last_failure,
-            divided: 0,
+            divided: Divided::default(),
             ready,
         }));
         self.activate_channel(value);
@@ -244,7 +244,7 @@ impl Model {
         let now = self.now;
         let held = self.get(value);
         held.last_failure = failure.or(held.last_failure);
-        held.divided += 1;
+        held.divided = Divided { count: held.divided.count + 1, last: held.attempts };
         held.state = State::BackOff { due: now, lacks_token: false };
         if held.deadline.is_some_and(|it| it <= now) {
             self.time_out(value);

@@ -109,7 +109,10 @@ impl Model {
         self.config.channels = Some(ChannelConfig::single(policy));
         self.assigned.insert(None, 0);
         let running = self.held().filter(|it| it.is_running()).count() as u64;
-        let ended = self.metrics.attempts.saturating_sub(self.metrics.retries + running);
+        let ended = self
+            .metrics
+            .attempts
+            .saturating_sub(self.metrics.retries + self.metrics.parts + running);
         let now = self.now;
         let _ = self.policy(None);
         if let Some(it) = self.policies.get_mut(&None).and_then(|it| it.retries.as_mut()) {

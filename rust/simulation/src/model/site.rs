@@ -153,7 +153,7 @@ pub(super) struct Owed {
 pub struct Made {
     /// All of them.
     pub calls: u64,
-    /// Those that were further attempts.
+    /// Those that were further attempts: retries, and calls of parts.
     pub retries: u64,
     /// Those that stood beside others.
     pub hedges: u64,

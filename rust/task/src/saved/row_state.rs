@@ -4,7 +4,7 @@
 //! | phase | also there |
 //! |---|---|
 //! | 0 input | |
-//! | 1 pending | `time_left`, `backoff_left`, `was_running`, `divided`, `failure`: the last one |
+//! | 1 pending | `time_left`, `backoff_left`, `was_running`, `divided`, `last_divided`, `failure`: the last one |
 //! | 2 completed | `results` |
 //! | 3 failed, 4 retries exhausted | `failure` |
 //! | 5 timed out, 6 its last attempt timed out | `failure`: the last one |
@@ -28,7 +28,9 @@ use arrow::datatypes::Field;
 use arrow::error::ArrowError;
 use sparkawait_arrow::{CallInfo, ResultRows};
 use sparkawait_core::ErrorKind;
-use sparkawait_core::operator::{Failure, NotCalled, Refusal, SnapshotState, TooLate, Unavailable};
+use sparkawait_core::operator::{
+    Divided, Failure, NotCalled, Refusal, SnapshotState, TooLate, Unavailable,
+};
 
 use crate::error::CallFailure;
 
@@ -84,7 +86,7 @@ pub(crate) struct RowState {
     waited: Option<Duration>,
     was_running: bool,
     /// Attempts that were followed by a call of a part.
-    divided: u32,
+    divided: Divided,
     failure: Option<Box<CallFailure>>,
     /// The number of its results.
     pub(crate) results: u32,
@@ -218,8 +220,9 @@ pub(super) fn column_of(
         ("attempts", numbers(|it| it.attempts)),
         ("was_running", Arc::new(were_running)),
     ];
-    if states.iter().any(|it| it.divided > 0) {
-        columns.push(("divided", numbers(|it| it.divided)));
+    if states.iter().any(|it| it.divided.count > 0) {
+        columns.push(("divided", numbers(|it| it.divided.count)));
+        columns.push(("last_divided", numbers(|it| it.divided.last)));
     }
     let mut add_times = |name, of: fn(&RowState) -> Option<Duration>| {
         if states.iter().any(|it| of(it).is_some()) {
@@ -274,6 +277,7 @@ pub(super) struct RowStates {
     attempts: UInt32Array,
     were_running: BooleanArray,
     divided: Option<UInt32Array>,
+    last_divided: Option<UInt32Array>,
     times_left: Option<DurationNanosecondArray>,
     backoffs_left: Option<DurationNanosecondArray>,
     waited: Option<DurationNanosecondArray>,
@@ -332,6 +336,7 @@ impl RowStates {
             attempts: field(states, "attempts")?,
             were_running: field(states, "was_running")?,
             divided: field(states, "divided"),
+            last_divided: field(states, "last_divided"),
             times_left: field(states, "time_left"),
             backoffs_left: field(states, "backoff_left"),
             waited: field(states, "waited"),
@@ -357,6 +362,7 @@ impl RowStates {
         let phase = Phase::of(self.phases.value(row))?;
         let results = self.results.as_ref().map_or(0, |it| it.value_length(row));
         let results = u32::try_from(results).ok()?;
+        let number = |of: &Option<UInt32Array>| of.as_ref().map_or(0, |it| it.value(row));
         // Results that belong to no row would be held for ever.
         (results == 0 || phase == Phase::Completed).then_some(())?;
         Some(RowState {
@@ -367,7 +373,7 @@ impl RowStates {
             backoff_left: time(self.backoffs_left.as_ref(), row),
             waited: time(self.waited.as_ref(), row),
             was_running: self.were_running.value(row),
-            divided: self.divided.as_ref().map_or(0, |it| it.value(row)),
+            divided: Divided { count: number(&self.divided), last: number(&self.last_divided) },
             failure: self.failures.as_ref().and_then(|it| it.failure(row)),
             results,
             calls: self.calls.as_ref().map(|it| CallInfo::read(it, row)),
@@ -429,10 +435,16 @@ mod tests {
     }
 
     fn states() -> impl Strategy<Value = State> {
-        let pending = (option::of(duration()), option::of(duration()), any::<bool>(), 0..3_u32);
+        let pending =
+            (option::of(duration()), option::of(duration()), any::<bool>(), (0..3_u32, 1..3_u32));
         prop_oneof![
             (pending, option::of(call_failures())).prop_map(
-                |((time_left, backoff_left, was_running, divided), last_failure)| {
+                |((time_left, backoff_left, was_running, (count, last)), last_failure)| {
+                    let divided = if count > 0 {
+                        Divided { count, last: count + last }
+                    } else {
+                        Divided::default()
+                    };
                     SnapshotState::Pending {
                         time_left,
                         backoff_left,

@@ -45,9 +45,7 @@ def figures(settings: Settings) -> list[Figure]:
         key = functions.format_string("key-%012d", functions.col("id") % KEYS)
         keys = spark.range(rows, numPartitions=1).select(key.alias("key")).cache()
         keys.count()
-        output = sa.ordered_wait(
-            keys, load, schema="value string", capacity=10_000, cache=CACHE, output="replace"
-        )
+        output = sa.ordered_wait(keys, load, schema="value string", capacity=10_000, cache=CACHE)
         # The first round, which is dropped, fills the cache of the worker.
         fixed = map_in_arrow(keys, values_at_hand, "value string")
         cpu = CpuMeter()
@@ -78,7 +76,7 @@ def _arrow_rate(rows: int) -> float:
     def work(batches: int) -> None:
         source = (keys for _ in range(batches))
         for _ in sa.arrow.ordered_wait(
-            source, load, schema="value string", capacity=10_000, cache=CACHE, output="replace"
+            source, load, schema="value string", capacity=10_000, cache=CACHE
         ):
             pass
 

@@ -37,9 +37,8 @@ def _two(frame: DataFrame, order: str, delay: str, calls: int, *, chain: bool) -
     waits = {"ordered": sa.ordered_wait, "unordered": sa.unordered_wait}
     second, _, first = order.partition(" after ")
     inner = waits[first](frame, simulated(delay), max_concurrency=calls)
-    function = simulated(delay)
-    # Both return the same column.
-    return waits[second](inner, function, max_concurrency=calls, output="replace", chain=chain)
+    function = simulated(delay, column="second")
+    return waits[second](inner, function, max_concurrency=calls, chain=chain)
 
 
 def _waiting(settings: Settings, frame: DataFrame, rows: int) -> list[Figure]:

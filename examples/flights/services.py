@@ -176,9 +176,7 @@ def _documents(dataset: Dataset) -> pa.RecordBatch:
 def _send(url: Secret, rows: pa.RecordBatch, *command: str) -> None:
     try:
         function = sa.redis.command(url, *command, schema="reply string", writes=True)
-        for _ in sa.arrow.unordered_wait(
-            [rows], function, max_concurrency=_CALLS, output="replace"
-        ):
+        for _ in sa.arrow.unordered_wait([rows], function, max_concurrency=_CALLS):
             pass
     except sa.AsyncIOError as error:
         raise DemoError(f"the tables cannot be written to Redis: {error}") from error

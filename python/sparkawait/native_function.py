@@ -30,6 +30,8 @@ class NativeFunction(OfColumns, TakesOptions):
     """Whether a call changes nothing and costs nothing, so that it is made again unasked."""
     writes_texts = False
     """Whether values of its columns become texts, such as parts of an address."""
+    names_are_of = ""
+    """Where its columns may have other names than what comes: in what a user has written."""
     concurrency_option = "connections"
     """The option that says how many calls it can have on their way."""
 

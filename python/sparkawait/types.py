@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 import pyarrow as pa
 
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 __all__ = [
     "COLLATION",
     "INTERVAL",
-    "Output",
     "ReturnsLike",
     "Row",
     "SchemaLike",
@@ -60,9 +59,6 @@ class ArrowSchema(Protocol):
 
     def __arrow_c_schema__(self) -> object: ...
 
-
-Output: TypeAlias = Literal["append", "replace"]
-"""Whether the columns of the input stay beside those that a function returns."""
 
 SchemaLike: TypeAlias = str | pa.Schema | SparkType | ArrowSchema | type[Any]
 """A DDL string such as ``"name string, tier int not null"``, a `pyarrow.Schema`, a PySpark

@@ -22,7 +22,7 @@ from sparkawait.functions import (
 from sparkawait.native_function import NativeFunction
 from sparkawait.on_error import OnErrorLike
 from sparkawait.rate_limit import Cost, Counts, Per, RateLimits, Scope
-from sparkawait.types import Output, ReturnsLike, SchemaLike
+from sparkawait.types import ReturnsLike, SchemaLike
 
 __all__ = [
     "AsyncFunctionLike",
@@ -37,7 +37,6 @@ __all__ = [
     "FunctionWithOptions",
     "NativeFunction",
     "OnErrorLike",
-    "Output",
     "Per",
     "RateLimits",
     "Results",

@@ -23,7 +23,6 @@ from sparkawait._plan.option import (
     Option,
     checked,
     documented,
-    one_of,
     optional,
     options_of,
     rows_or_bytes,
@@ -126,15 +125,6 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
         type="Any | Callable[[Row], Any]",
     )
     info = INFO
-    output: Option[Any] = Option(
-        '`"append"`: the columns of the input and the returned ones; `"replace"`: the'
-        " returned columns only",
-        one_of("append", "replace"),
-        default="append",
-        type="Output",
-        of_columns=False,
-        of_task=True,
-    )
     cache = CACHE
     channel = CHANNEL
     rate_limit = RATE_LIMIT

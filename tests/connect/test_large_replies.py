@@ -71,7 +71,7 @@ def test_large_commands_are_sent_in_several_jobs():
     with RespServer(lambda _, command: bulk(command[1][:8])) as server:
         function = sa.redis.get(server.url, "{key}", schema="v string")
         batch = pa.RecordBatch.from_pydict({"key": TEXTS})
-        out = sa.arrow.ordered_wait([batch], function, max_concurrency=ROWS, output="replace")
+        out = sa.arrow.ordered_wait([batch], function, max_concurrency=ROWS)
         values = [row["v"] for one in out for row in one.to_pylist()]
     assert values == [f"{row:08}" for row in range(ROWS)]
 

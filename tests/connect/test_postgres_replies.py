@@ -297,7 +297,7 @@ def test_a_huge_reply_gets_through(server: PostgresServer) -> None:
     function = postgres.lookup(server.dsn, sql, ["k"], schema="x string, n int")
     keys = pa.RecordBatch.from_pydict({"k": pa.array([100_000, 0, 200_000], pa.int32())})
 
-    found = pa.Table.from_batches(list(sa.arrow.ordered_wait([keys], function, output="replace")))
+    found = pa.Table.from_batches(list(sa.arrow.ordered_wait([keys], function)))
 
     assert found.num_rows == 300_001
     assert found.column("n").to_pylist()[-1] == 200_000

@@ -41,7 +41,6 @@ OPTIONS = st.fixed_dictionaries(
         | st.sampled_from(["why", "id", "y"]).map(lambda name: OnError("capture", column=name)),
         "on_timeout": ANYTHING | st.just({"y": 1}),
         "info": ANYTHING | st.sampled_from(["call", "error", "id", "y"]),
-        "output": ANYTHING | st.sampled_from(["append", "replace"]),
         "watermark": ANYTHING
         | st.sampled_from(["ts", "id", "nope"]).map(
             lambda column: WatermarkStrategy.for_bounded_out_of_orderness(column, "1s")

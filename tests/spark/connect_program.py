@@ -292,7 +292,7 @@ def results(spark: SparkSession, folder: Path) -> dict[str, Any]:
                 numbers, [double, same.with_options(channel=F.col("id") % 3)], timeout="30s"
             )
         ),
-        "replace": rows(sa.ordered_wait(numbers, double, output="replace"))[:2],
+        "selected": rows(sa.ordered_wait(numbers, double).select("doubled"))[:2],
         "capture": rows(sa.ordered_wait(numbers, fail_odd, on_error="capture"))[:2],
         "written once": written_once(numbers, folder),
         "sent": sent(numbers),

@@ -39,10 +39,11 @@ Seen = dict[str, list[Any]]
 @sa.async_function(COLUMNS)
 async def of_python(row):
     # What the function was given is part of what it returns.
-    seconds = row.at.astimezone(timezone.utc).timestamp()
+    (given,) = (row[name] for name in row if name in ("at", "given"))
+    seconds = given.astimezone(timezone.utc).timestamp()
     return {
         "at": datetime.fromtimestamp(seconds, timezone.utc),
-        "wall": row.at.replace(tzinfo=None),
+        "wall": given.replace(tzinfo=None),
     }
 
 
@@ -73,7 +74,7 @@ class Kinds:
             "cast": times.selectExpr("at", f"cast('{TEXT}' as timestamp_ntz) as wall"),
             "python column": times.select(self.python_column("at").alias("r")).select("r.*"),
             "native column": ids.select(self.native_column("id").alias("r")).select("r.*"),
-            "python wait": sa.unordered_wait(times, of_python, output="replace"),
+            "python wait": sa.unordered_wait(times.withColumnRenamed("at", "given"), of_python),
             "native wait": sa.unordered_wait(ids, self.get),
         }
         return shown(found)

@@ -98,16 +98,21 @@ def test_calls_of_a_chain_and_side_by_side_have_columns_of_their_own(spark, call
         double.with_options(info="doubling"),
     ]
     beside = sa.unordered_wait(numbers(spark), functions)
-    out = sa.ordered_wait(beside, double, output="replace", info="last", chain=True)
+
+    @sa.async_function("tripled long")
+    async def triple(row):
+        calls.add(row.id)
+        return 3 * row.id
+
+    out = sa.ordered_wait(beside, triple, info="last", chain=True).select("tripled", "last")
     rows = beside.collect()
 
     assert beside.columns == ["id", "key", "v", "why", "get", "doubled", "doubling"]
     assert {row.id: row.get.attempts for row in rows} == dict(answers.calls)
     assert {row.doubling.attempts for row in rows} == {1}
     assert sorted(row.id for row in rows) == list(range(ROWS))
-    assert out.columns == ["doubled", "last"]
     rows = out.collect()
-    assert sorted(row.doubled for row in rows) == [2 * i for i in range(ROWS)]
+    assert sorted(row.tripled for row in rows) == [3 * i for i in range(ROWS)]
     assert {row.last.attempts for row in rows} == {1}
     assert calls.counts() == {str(i): 3 for i in range(ROWS)}
 

@@ -431,13 +431,12 @@ def test_calls_behind_one_another_are_carried_over_as_a_chain_or_refused(spark, 
 
 def test_a_chain_says_once_how_it_is_carried_over(stream):
     out = stream.carried()
-    function = lookup(stream.calls, stream.gate)
+    function = sa.async_function("other int")(lambda row: 1)
     with pytest.raises(ConfigurationError, match="first call of a chain sets"):
         sa.unordered_wait(
             out,
             function,
             chain=True,
-            output="replace",
             carry_over=sa.CarryOver(linger="1s"),
         )
 

@@ -66,7 +66,7 @@ def test_adaptive_calls_go_to_the_executors(spark):
 def test_columns_with_odd_names_and_an_expression_go_together(spark):
     rows = spark.range(20, numPartitions=1).toDF("a.b").withColumn("A.B c", F.lit(1))
 
-    out = sa.ordered_wait(rows, see, channel=F.col("`a.b`") % 2, output="replace")
+    out = sa.ordered_wait(rows, see, channel=F.col("`a.b`") % 2)
 
     assert {row.seen for row in out.collect()} == {"a.b,A.B c"}
 

@@ -77,9 +77,8 @@ def test_capture_tells_what_happened(numbers):
     assert "three is not served" in rows[3].error.message
 
 
-@pytest.mark.parametrize("output", ["append", "replace"])
-def test_capture_works_with_both_outputs(numbers, output):
-    out = sa.unordered_wait(numbers, fail_on_three, on_error="capture", output=output)
+def test_capture_adds_a_column_behind_all_others(numbers):
+    out = sa.unordered_wait(numbers, fail_on_three, on_error="capture")
 
     assert out.columns[-2:] == ["doubled", "error"]
     assert out.where("error is not null").count() == 1

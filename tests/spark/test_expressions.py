@@ -236,13 +236,6 @@ def test_an_expression_over_results_of_a_call_of_the_chain_is_refused(spark):
     assert info.value.kind is ErrorKind.CHANNELS_INVALID
 
 
-def test_an_expression_behind_a_call_that_replaces_its_input_is_refused(spark):
-    with pytest.raises(sa.ConfigurationError, match="of `see` does not pass columns on") as info:
-        chained(spark, output="replace")(cache=sa.Cache(key=F.col("id") % 2))
-
-    assert info.value.kind is ErrorKind.CACHE_INVALID
-
-
 @pytest.mark.parametrize(
     ("option", "given", "message"),
     [

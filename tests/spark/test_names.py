@@ -33,9 +33,8 @@ def case_sensitive(spark):
 CLASHES = [
     ({"schema": "ID bigint"}, "`ID` is already a column of the input as `id`"),
     ({"schema": "a int, A int"}, "`A` is returned twice as `a`"),
-    ({"schema": "a int, A int", "output": "replace"}, "`A` is returned twice as `a`"),
     ({"on_error": sa.OnError(column="Id")}, "OnError('capture', column='..')"),
-    ({"on_error": sa.OnError(column="DOUBLED"), "output": "replace"}, "column='..')"),
+    ({"on_error": sa.OnError(column="DOUBLED")}, "column='..')"),
 ]
 
 

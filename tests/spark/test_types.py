@@ -81,9 +81,10 @@ def test_functions_return_every_type(every_type, wait):
 
     @sa.async_function(schema)
     async def echo(row):
-        return {name: row[name] for name in row if name != "id"}
+        return {name: row[f"given_{name}"] for name in schema.names}
 
-    out = every_type.transform(wait, echo, output="replace")
+    given = every_type.toDF(*(f"given_{name}" for name in every_type.columns))
+    out = given.transform(wait, echo).select(schema.names)
 
     assert out.schema.simpleString() == schema.simpleString()
     assert sorted(map(repr, out.collect())) == sorted(map(repr, every_type.drop("id").collect()))

@@ -356,8 +356,11 @@ def test_a_set_of_options_is_for_column_functions_too():
     ("options", "message"),
     [
         ({"watermark": sa.WatermarkStrategy.for_bounded_out_of_orderness("ts", 1)}, "`watermark`"),
-        ({"output": "replace"}, "`output` is not an option of a column function; use ordered_wait"),
-        ({"options": sa.WaitOptions(output="replace")}, "`output` is not an option of a column"),
+        (
+            {"carry_over": True},
+            "`carry_over` is not an option of a column function; use ordered_wait",
+        ),
+        ({"options": sa.WaitOptions(carry_over=True)}, "`carry_over` is not an option of a column"),
         ({"tiemout": 1}, "did you mean `timeout`"),
         ({"zoom": 7}, "unknown option `zoom`; known are schema"),
     ],

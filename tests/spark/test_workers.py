@@ -351,7 +351,7 @@ def test_tasks_find_the_connection_to_the_jvm(spark, calls, flavour):
     if flavour == "column":
         found = numbers.select(sa.async_udf(look)("id"))
     else:
-        found = sa.ordered_wait(numbers, look, output="replace")
+        found = sa.ordered_wait(numbers, look).select("found")
 
     assert found.first()[0] is True
 

@@ -235,7 +235,6 @@ def test_a_wrong_use_calls_nothing(spark, look_up, calls, events, tmp_path):
         (twice, new, {"key": "k"}, "13 of its values are in 331 rows of the input"),
         (twice, tmp_path / "there", {"key": "id"}, "`path` has rows with other columns"),
         (twice, new, {"key": "K"}, "`K`, which the input does not have; did you mean `k`?"),
-        (twice, new, {"key": "id", "output": "replace"}, "leaves out the columns of the input"),
         (twice, new, {"key": "id", "again": "failed"}, "got on_error='fail'; set"),
         (twice, new, {"key": "id", "again": "failed", "on_error": "drop"}, "got on_error='drop'"),
         (twice, new, {"key": "id", "again": "failed", "on_error": "null"}, "got on_error='null'"),
@@ -259,8 +258,8 @@ def test_a_key_that_the_function_makes_is_refused(spark, calls, tmp_path):
         calls.add(row.id)
         return {"id": row.id + 5003}
 
-    with pytest.raises(sa.ConfigurationError, match="leaves out the columns of the input"):
-        sa.write_once(numbers(spark), as_it_is_written, tmp_path, key="id", output="replace")
+    with pytest.raises(sa.ConfigurationError, match="`id` is already a column of the input"):
+        sa.write_once(numbers(spark), as_it_is_written, tmp_path, key="id")
     assert calls.counts() == {}
 
 

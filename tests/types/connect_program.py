@@ -75,7 +75,7 @@ def cells(spark: SparkSession, path: Path) -> Iterator[tuple[Cell, tuple[Any, An
     async def look(row):
         return {"seen": [show(row[name]) for name in row]}
 
-    ours = sa.ordered_wait(df, look, output="replace").first().seen
+    ours = sa.ordered_wait(df, look).select("seen").first().seen
     oracle = df.select(*(classic_udf(show, "string")(name) for name in df.columns)).first()
     yield from outcomes(cases, ours, oracle)
     for case in [*refused(path), NOT_UTF8]:

@@ -203,7 +203,7 @@ def test_cells_are_those_of_the_wait_functions(spark):
     async def show(row):
         return {"shown": repr(dict(row))}
 
-    expected = sa.ordered_wait(df, show, output="replace").first().shown
+    expected = sa.ordered_wait(df, show).first().shown
     on_columns = df.select(sa.async_udf(show)(*df.columns)).first()[0]
 
     assert on_columns == expected

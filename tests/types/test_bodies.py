@@ -216,7 +216,7 @@ def bodies(spark: SparkSession, cases: list[Case]) -> dict[Cell, Any]:
         function = sa.http.post(
             server.url, "n int", json=json_body, client=sa.http.Client(proxy=False)
         )
-        (row,) = sa.ordered_wait(frame, function, output="replace").collect()
+        (row,) = sa.ordered_wait(frame, function).select("n").collect()
     assert row.n == 7
     found = read(server.requests[0].body)
     return {(case.type, case.name): found[f"c{index}"] for index, case in enumerate(cases)}

@@ -136,7 +136,7 @@ def _outcomes(spark: SparkSession) -> Iterator[tuple[Cell, tuple[Any, Any]]]:
         return [{"name": name, "seen": seen(name)} for name in row]
 
     sendable = [name for name in frame.columns if _is_sendable(frame.select(name), look)]
-    seen = sa.ordered_wait(frame.select(sendable), look, output="replace").collect()
+    seen = sa.ordered_wait(frame.select(sendable), look).select("name", "seen").collect()
     ours = {row.name: row.seen for row in seen}
     oracles = [name for name in frame.columns if name in ours]
     shown = frame.select(*(classic_udf(show, "string")(name).alias(name) for name in oracles))
@@ -153,7 +153,7 @@ def _cases() -> list[Case]:
 
 def _is_sendable(frame: Any, function: Any) -> bool:
     try:
-        sa.ordered_wait(frame, function, output="replace")
+        sa.ordered_wait(frame, function)
     except sa.ConfigurationError:
         return False
     return True

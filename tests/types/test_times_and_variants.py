@@ -36,7 +36,7 @@ def ways(frame: Any, column: str, kind: str, make: Any) -> list[list[Any]]:
     in_rows = sa.async_function(f"v {kind}")(lambda row: {"v": make(row[column])})
     found = [
         oracle,
-        sa.ordered_wait(frame, in_rows, output="replace"),
+        sa.ordered_wait(frame, in_rows).select("v"),
         frame.select(ours(column)),
         frame.selectExpr(f"ours({column})"),
     ]
@@ -79,7 +79,7 @@ def test_a_time_is_the_one_that_the_function_returned(spark):
     async def annotated(row) -> Annotated[dt.time, "time"]:
         return dt.time(row["x"])
 
-    out = sa.ordered_wait(numbers, annotated, output="replace")
+    out = sa.ordered_wait(numbers, annotated).select("annotated")
     assert found_in(out, "time") == [dt.time(at) for at in range(len(TIMES))]
 
 

@@ -101,7 +101,7 @@ def accepted(df: DataFrame, batch: pa.RecordBatch) -> None:
     event_time = sa.WatermarkStrategy.for_bounded_out_of_orderness(functions.col("at"), "1s")
     sa.unordered_wait(df, declared, watermark=event_time)
     sa.async_udf(declared, timeout="1s", cache=sa.Cache(key="id"), columns=["id"])
-    sa.arrow.ordered_wait([batch], declared, output="replace", tuning=sa.Tuning(max_rows=10))
+    sa.arrow.ordered_wait([batch], declared, tuning=sa.Tuning(max_rows=10))
     sa.unordered_wait(df, declared, retry=3, hedge=True, cache="10min", channel=sa.Channel(count=3))
     sa.unordered_wait(df, declared, retry=sa.retry.exponential_backoff(), hedge="p95", cache=True)
     sa.unordered_wait(df, declared, rate_limit=["100/s", "adaptive"], carry_over=True)
@@ -142,7 +142,7 @@ def refused(df: DataFrame, batch: pa.RecordBatch) -> None:
     sa.unordered_wait(df, declared, schema=5)  # pyright: ignore[reportArgumentType]
     sa.key_ordered_wait(df, declared, key=5)  # pyright: ignore[reportArgumentType]
     sa.key_ordered_wait(df, declared)  # pyright: ignore[reportCallIssue]
-    sa.async_udf(declared, output="append")  # pyright: ignore[reportCallIssue]
+    sa.async_udf(declared, carry_over=True)  # pyright: ignore[reportCallIssue]
     sa.arrow.ordered_wait([batch], declared, tuning="no")  # pyright: ignore[reportArgumentType]
     sa.arrow.ordered_wait([batch], declared, metrics={})  # pyright: ignore[reportArgumentType]
     sa.Metrics("local[2]")  # pyright: ignore[reportArgumentType]

@@ -142,11 +142,6 @@ def test_lists_of_results_multiply_or_drop_rows():
     assert [(row["x"], row["y"]) for row in results] == expected
 
 
-def test_output_replace_leaves_the_input_out():
-    results = rows_of(arrow.ordered_wait(batches(2), double, output="replace"))
-    assert results == [{"y": 0}, {"y": 2}]
-
-
 def test_batches_hold_no_more_than_max_rows():
     results = list(arrow.ordered_wait(batches(10), double, tuning=Tuning(max_rows=4)))
     assert max(batch.num_rows for batch in results) <= 4

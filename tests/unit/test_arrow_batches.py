@@ -44,10 +44,9 @@ EXPECTED = [(i, i * i) for i in range(13)]
 
 
 @pytest.mark.parametrize("wait", WAITS)
-@pytest.mark.parametrize("output", ["append", "replace"])
 @pytest.mark.parametrize("on_error", ["fail", "capture"])
-def test_its_schema_is_that_of_each_batch(wait, output, on_error):
-    out = wait(numbers(), square, output=output, on_error=on_error)
+def test_its_schema_is_that_of_each_batch(wait, on_error):
+    out = wait(numbers(), square, on_error=on_error)
     schema = out.schema
     found = list(out)
 
@@ -109,8 +108,6 @@ def test_no_rows_are_no_error():
 
     assert (table.num_rows, table.schema.names) == (0, ["id", "ü", "square", "word"])
     assert list(sa.arrow.ordered_wait(iter([]), square)) == []
-    replaced = sa.arrow.ordered_wait(iter([]), square, output="replace").to_table()
-    assert (replaced.num_rows, replaced.schema.names) == (0, ["square", "word"])
 
 
 def test_columns_that_nobody_knows_are_asked_for():

@@ -62,7 +62,8 @@ def test_input_columns_count_too():
     function = returns("y int", {"y": 1})
     out = list(arrow.ordered_wait([wide], function, tuning=bounds))
     assert [batch.num_rows for batch in out] == [10] * 5
-    (whole,) = arrow.ordered_wait([wide], function, output="replace", tuning=bounds)
+    narrow = wide.select(["x"])
+    (whole,) = arrow.ordered_wait([narrow], function, tuning=bounds)
     assert whole.num_rows == 50
 
 

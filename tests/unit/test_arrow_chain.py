@@ -58,10 +58,9 @@ def test_results_are_those_of_two_tasks(first, second):
 @pytest.mark.parametrize("native", [(True, False), (False, True), (True, True)], ids=str)
 def test_native_functions_stand_anywhere(native):
     first = simulated() if native[0] else double
-    second = simulated() if native[1] else async_row
+    second = simulated(column="second") if native[1] else async_row
     inner = arrow.ordered_wait(batches(), first)
-    # Native ones return the same columns.
-    out = arrow.ordered_wait(inner, second, output="replace", chain=True)
+    out = arrow.ordered_wait(inner, second, chain=True)
     assert sum(batch.num_rows for batch in out) == 30
 
 
@@ -105,12 +104,6 @@ def test_error_column_of_one_call_is_a_column_of_the_next():
     inner = arrow.ordered_wait(batches(1), fails, on_error="capture")
     out = rows(arrow.ordered_wait(inner, kind, chain=True))
     assert [row["kind"] for row in out] == [None, "user-function-failed"] * 5
-
-
-def test_replaced_columns_are_all_that_the_next_call_gets():
-    inner = arrow.ordered_wait(batches(1), double, output="replace")
-    out = rows(arrow.ordered_wait(inner, add_one, chain=True))
-    assert out[1] == {"y": 2, "z": 3}
 
 
 def test_failure_names_the_operator_and_ends_both():

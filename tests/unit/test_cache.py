@@ -143,10 +143,9 @@ def test_all_types_of_results_are_kept():
             keys,
             load,
             cache=cache,
-            output="replace",
             tuning=sa.Tuning(buffer_timeout=None),
         )
-        assert output.to_pylist() == answer.to_pylist()
+        assert output.drop_columns(["k"]).to_pylist() == answer.to_pylist()
 
 
 def test_metrics_count_hits_misses_and_loads():

@@ -58,7 +58,7 @@ def test_the_defaults_are_those_of_the_documentation():
         sa.OnError("fail"),
         None,
     )
-    assert (options.output, options.watermark, made.key) == ("append", None, None)
+    assert (options.watermark, made.key) == (None, None)
     assert options.tuning.resolve() == ("auto", 8192, 64 << 20, None)
     assert options.tuning.warm_up is True
 
@@ -153,7 +153,6 @@ def test_what_options_mean_together_is_checked_with_the_call():
         ),
         ({"on_error": "ignore"}, "option-invalid", "'fail', 'null', 'drop', 'capture'"),
         ({"on_error": None}, "option-invalid", "got None"),
-        ({"output": "both"}, "option-invalid", "'append', 'replace', got 'both'"),
         ({"watermark": "ts"}, "watermark-invalid", "got 'ts'"),
         ({"watermark": watermark("nope")}, "column-missing", "column `nope`"),
         ({"watermark": watermark("id")}, "column-not-a-timestamp", "not a timestamp but bigint"),
@@ -385,8 +384,8 @@ def test_the_output_is_the_input_and_the_returned_columns():
     assert output.metadata == {b"a": b"b"}
 
 
-def test_replace_leaves_the_input_columns_out():
-    assert plan(output="replace", schema="id int").output_schema(INPUT).names == ["id"]
+def test_a_plan_may_leave_the_input_columns_out():
+    assert plan(keeps_input=False, schema="id int").output_schema(INPUT).names == ["id"]
 
 
 def test_capture_adds_the_error_column():

@@ -166,9 +166,10 @@ def test_a_dataclass_names_its_columns():
         pa.field("owed", pa.decimal128(10, 2), nullable=False),
     ]
     assert schema_of(lookup) == pa.schema(expected)
-    (out,) = arrow.ordered_wait([pa.RecordBatch.from_pydict({"x": [1]})], lookup, output="replace")
+    (out,) = arrow.ordered_wait([pa.RecordBatch.from_pydict({"x": [1]})], lookup)
     assert out.to_pylist(maps_as_pydicts="strict") == [
         {
+            "x": 1,
             "id": 1,
             "name": "Ada",
             "address": {"city": "London", "zips": [1]},
@@ -198,7 +199,7 @@ def test_a_key_that_a_dict_need_not_have_is_a_column_that_is_null(form):
 
     found.__annotations__["return"] = form
     rows = pa.table({"id": list(range(31))})
-    out = arrow.ordered_wait(rows, found, output="replace", on_error="capture").to_table()
+    out = arrow.ordered_wait(rows, found, on_error="capture").to_table()
 
     texts = [None if i % 3 == 0 else "z" if i % 3 == 1 else "failed" for i in range(31)]
     found = ["failed" if row["error"] else row["y"] for row in out.to_pylist()]

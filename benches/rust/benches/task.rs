@@ -81,7 +81,8 @@ fn run(mode: OutputMode, batch: &RecordBatch) -> usize {
     let simulated =
         SimulatedConfig { latency: Latency::None, error_rate: 0.0, seed: 0, timestamps: false };
     let (mut driver, feeder) = build(config(mode, batch), |replies| {
-        Ok(simulated::start(simulated, replies, &runtime).unwrap())
+        let results = simulated::result_schema(false);
+        Ok(simulated::start(simulated, results, replies, &runtime).unwrap())
     })
     .unwrap();
     let batch = batch.clone();

@@ -15,7 +15,7 @@ from sparkawait.channels import Channel
 from sparkawait.on_error import OnErrorLike
 from sparkawait.rate_limit import RateLimits
 from sparkawait.retry import AsyncRetryStrategy
-from sparkawait.types import Output, Row, SchemaLike
+from sparkawait.types import Row, SchemaLike
 
 __all__ = ["ColumnArguments", "FunctionArguments", "OwnArguments", "WaitArguments"]
 
@@ -60,6 +60,5 @@ class ColumnArguments(OwnArguments, total=False):
 class WaitArguments(ColumnArguments, total=False):
     """The options of the wait functions as keywords: what `WaitOptions` takes."""
 
-    output: Output
     watermark: WatermarkStrategy | None
     carry_over: CarryOver | bool | None

@@ -20,12 +20,22 @@ from sparkawait._emission import Tuning
 from sparkawait._plan.capacity import rows_per_call
 from sparkawait._plan.checks import MAX_COUNT, refuse
 from sparkawait._plan.function_checks import may_return_several
-from sparkawait._plan.plan import FunctionGroup, Mode, Plan, joined, numbered, without
+from sparkawait._plan.plan import FunctionGroup, Mode, Plan, joined, without
 from sparkawait._quantities import Bytes
 from sparkawait.exceptions import ErrorKind
 from sparkawait.function_options import FunctionWithOptions
 from sparkawait.native_function import NativeFunction
 from sparkawait.wait_options import OPTIONS, WaitOptions
+
+
+def numbered(name: str, taken: set[str]) -> str:
+    """Returns `name`, with a number if another operator has it; notes that it is taken."""
+    found, number = name, 1
+    while found in taken:
+        number += 1
+        found = f"{name}#{number}"
+    taken.add(found)
+    return found
 
 
 @dataclass(frozen=True)
@@ -103,7 +113,7 @@ class Chain:
 
     def passed_schema(self, input_schema: pa.Schema) -> pa.Schema:
         """Returns the columns of the input that come out as they went in."""
-        is_appended = all(plan.options.output == "append" for plan in self.plans)
+        is_appended = all(plan.keeps_input for plan in self.plans)
         return input_schema if is_appended else pa.schema([])
 
     def task_arguments(
@@ -196,7 +206,6 @@ def side_by_side(
     shared["tuning"] = Tuning(
         max_bytes=tuning.max_bytes, target_latency=tuning.target_latency, warm_up=False
     )
-    shared["output"] = "replace"
     capacity = options.capacity
     in_bytes = int(capacity) if isinstance(capacity, Bytes) else None
     if capacity is not None and in_bytes is None:
@@ -205,7 +214,7 @@ def side_by_side(
     branches: list[Plan] = []
     for function in functions:
         called, own = _of(function)
-        branch = resolve("unordered", called, hidden=hidden, **{**shared, **own})
+        branch = resolve("unordered", called, hidden=hidden, keeps_input=False, **{**shared, **own})
         if may_return_several(branch.function, branch.facts, own.get("schema")):
             refuse(
                 f"`{branch.function_name}` may return several rows for a row, and cannot be called"

@@ -294,6 +294,20 @@ def refuse_column(columns: Iterable[str], column: str, option: str, hint: str = 
     raise ConfigurationError(msg, ErrorKind.COLUMN_MISSING)
 
 
+def rename_of(column: str, written: str) -> str:
+    """Returns what to write where a function returns a column that the input has, too.
+
+    Args:
+        column: The column of the input.
+        written: Where a user has written what a native function returns; empty for others.
+    """
+    way = (
+        f"write `{column} as new_{column}` in {written}" if written else "return it by another name"
+    )
+    before = f"df.withColumnRenamed({column!r}, {column + '_before'!r})"
+    return f"{way}, or rename that of the input: {before}"
+
+
 def require_key(schema: pa.Schema, column: str, option: str, kind: ErrorKind) -> None:
     """Checks that the input has a column whose values can be compared."""
     require_column(schema, column, option)

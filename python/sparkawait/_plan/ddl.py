@@ -124,6 +124,20 @@ def parse_schema(text: str, name: str = "schema") -> pa.Schema:
     return pa.schema(fields)
 
 
+def without_renames(text: str, name: str = "schema") -> tuple[str, dict[str, str]]:
+    """Returns a list of columns in which each has one name, and the names that others had before.
+
+    Args:
+        text: Columns; ``"x as y int"`` is ``y``, and called ``x`` elsewhere.
+        name: The argument it was given for, used in messages.
+
+    Examples:
+        >>> without_renames("id as customer_id bigint, `a, b` as c struct<x: int>, as int")
+        ('customer_id bigint, c struct<x: int>, as int', {'customer_id': 'id', 'c': 'a, b'})
+    """
+    return _Parser(text, name).without_renames()
+
+
 def parse_element(text: str, name: str = "schema") -> pa.Field:
     """Parses one type, such as ``"map<string, array<int>>"``, as a field that has no name yet.
 
@@ -151,6 +165,10 @@ def _unescaped(literal: str) -> str:
     text = _ESCAPE.sub(character, literal[1:-1])
     # Characters beyond the first 65 536 may be written as two halves, as Java has them.
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _bare(name: str) -> str:
+    return name[1:-1].replace("``", "`") if name.startswith("`") else name
 
 
 class _Parser:
@@ -217,6 +235,20 @@ class _Parser:
             fields.append(self._field())
         return fields
 
+    def without_renames(self) -> tuple[str, dict[str, str]]:
+        kept, renamed, begin, depth, is_first = "", dict[str, str](), 0, 0, True
+        for at, (kind, text, position) in enumerate(self._tokens[:-3]):
+            _, word, _ = self._tokens[at + 1]
+            new_kind, new, new_position = self._tokens[at + 2]
+            names = {kind, new_kind} <= {"word", "quoted"}
+            has_type = self._tokens[at + 3][0] == "word"
+            if is_first and depth == 0 and names and word.lower() == "as" and has_type:
+                kept, begin = kept + self._text[begin:position], new_position
+                renamed[_bare(new)] = _bare(text)
+            depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(text, 0) if kind == "sign" else 0
+            is_first = kind == "sign" and text == ","
+        return kept + self._text[begin:], renamed
+
     def data_type(self) -> pa.DataType:
         kind, text, position = self.next()
         if kind != "word":
@@ -245,7 +277,7 @@ class _Parser:
     def _field(self) -> pa.Field:
         kind, text, _ = self.peek()
         if kind == "quoted":
-            text = text[1:-1].replace("``", "`")
+            text = _bare(text)
         elif kind != "word":
             self._fail(f"expected a column name, got {self._found()}")
         self._at += 1

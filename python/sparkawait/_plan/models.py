@@ -22,6 +22,7 @@ from typing import Any, NoReturn, cast
 import pyarrow as pa
 
 from sparkawait._plan.arrow_types import nullable
+from sparkawait._plan.ddl import without_renames
 from sparkawait._plan.return_types import RowClass, names_columns
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.types import SchemaLike, to_schema
@@ -91,10 +92,12 @@ class Declared:
     Attributes:
         columns: The columns.
         model: The class that they are the fields of, if it was one.
+        renamed: What columns are called elsewhere that were written as ``x as y``.
     """
 
     columns: pa.Schema
     model: Model | None = None
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def required(self) -> tuple[str, ...]:
@@ -114,7 +117,7 @@ class Declared:
     @property
     def aliases(self) -> Mapping[str, str]:
         """The names of columns elsewhere, where they are others."""
-        return {} if self.model is None else self.model.aliases
+        return self.renamed if self.model is None else self.model.aliases
 
     @property
     def paths(self) -> dict[str, str]:
@@ -122,12 +125,19 @@ class Declared:
         return {name: f"$[{_quoted(alias)}]" for name, alias in self.aliases.items()}
 
 
-def declared_by(schema: SchemaLike) -> Declared:
+def declared_by(schema: SchemaLike, *, has_names: bool = False) -> Declared:
     """Reads the schema of a native function.
+
+    Args:
+        schema: What was given.
+        has_names: Whether what comes has names, so that a column may have another: ``x as y``.
 
     Raises:
         ConfigurationError: If it is not a schema, or has rules that a native function cannot keep.
     """
+    if isinstance(schema, str) and has_names:
+        text, renamed = without_renames(schema)
+        return Declared(to_schema(text), renamed=renamed)
     if not names_columns(schema):
         return Declared(to_schema(schema))
     kind = cast("type[Any]", schema)

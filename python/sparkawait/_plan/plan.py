@@ -22,6 +22,7 @@ from sparkawait._call_info import CALL_TYPE
 from sparkawait._core import Native, ResultColumns
 from sparkawait._plan.arrow_types import nullable
 from sparkawait._plan.checks import (
+    rename_of,
     require_column,
     require_key,
     require_number,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-__all__ = ["SLOT", "FunctionGroup", "Mode", "Plan", "joined", "numbered", "without"]
+__all__ = ["SLOT", "FunctionGroup", "Mode", "Plan", "joined", "without"]
 
 
 # -- several functions for each row instead of one. Immutable; any thread may read it
@@ -77,16 +78,6 @@ def joined(branches: Iterable[Plan]) -> pa.Schema:
     return pa.schema([field for branch in branches for field in branch.added_fields])
 
 
-def numbered(name: str, taken: set[str]) -> str:
-    """Returns `name`, with a number if another operator has it; notes that it is taken."""
-    found, number = name, 1
-    while found in taken:
-        number += 1
-        found = f"{name}#{number}"
-    taken.add(found)
-    return found
-
-
 Mode = Literal["ordered", "unordered", "key_ordered"]
 
 _TOLD = (
@@ -112,6 +103,7 @@ class Plan:
         not_repeated: Why a call that may have been carried out is not made again, if it is not.
         key: Columns that make up the key, for the key-ordered mode.
         hidden: Columns, the last of the input, that no row has: options were computed into them.
+        keeps_input: Whether the columns of a row leave with its results, or these alone.
         route: Columns of a row's channel, if there are channels; none if the function finds it.
         credits: How calls are spread over them.
         case_sensitive: Whether columns whose names differ in case only are two.
@@ -135,6 +127,7 @@ class Plan:
     capacity_bytes: int | None = None
     key: tuple[str, ...] | None = None
     hidden: tuple[str, ...] = ()
+    keeps_input: bool = True
     route: tuple[str, ...] | None = None
     credits: Credits | None = None
     case_sensitive: bool = True
@@ -251,8 +244,8 @@ class Plan:
         """
         self.check_input(input_schema)
         input_schema = self.rows(input_schema)
-        kept = list(input_schema) if self.options.output == "append" else []
-        metadata = input_schema.metadata if self.options.output == "append" else None
+        kept = list(input_schema) if self.keeps_input else []
+        metadata = input_schema.metadata if self.keeps_input else None
         return pa.schema([*kept, *self.added_fields], metadata=cast("Any", metadata))
 
     def check_input(self, input_schema: pa.Schema) -> None:
@@ -293,15 +286,14 @@ class Plan:
         Raises:
             ConfigurationError: If two columns would have the same name.
         """
-        kept = inputs if self.options.output == "append" else ()
+        kept = inputs if self.keeps_input else ()
         names = {self._folded(name): name for name in kept}
         for name in self.declared_schema.names:
             taken = names.get(self._folded(name))
             if taken is not None:
                 whose = "returned twice" if taken not in kept else "already a column of the input"
                 case = "" if taken == name else f" as `{taken}`, and case does not tell them apart"
-                way_out = ", or use output='replace'" if taken in kept else ""
-                msg = f"returned column `{name}` is {whose}{case}; rename one of them{way_out}"
+                msg = f"returned column `{name}` is {whose}{case}; {self._rename(taken, kept)}"
                 raise ConfigurationError(msg, ErrorKind.COLUMN_CLASH)
             names[self._folded(name)] = name
         for field in self.told_fields:
@@ -311,6 +303,10 @@ class Plan:
                 msg = f"column `{taken}` has the name of the column in which {tells}; {way_out}"
                 raise ConfigurationError(msg, ErrorKind.COLUMN_CLASH)
             names[self._folded(field.name)] = field.name
+
+    def _rename(self, taken: str, inputs: Sequence[str]) -> str:
+        written = getattr(self.function, "names_are_of", "")
+        return rename_of(taken, written) if taken in inputs else "rename one of them"
 
     def _folded(self, name: str) -> str:
         return name if self.case_sensitive else name.lower()
@@ -345,6 +341,7 @@ class Plan:
             **{name: _told(getattr(options, name)) for name, it in OPTIONS.items() if it.of_task},
             **options.on_error.of_task(),
             "mode": self.mode,
+            "output": "append" if self.keeps_input else "replace",
             "input_schema": self.rows(input_schema),
             "hidden_schema": pa.schema([input_schema.field(name) for name in self.hidden]),
             "carried_schema": carried or pa.schema([]),

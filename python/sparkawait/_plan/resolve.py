@@ -69,6 +69,7 @@ def resolve_unpickled(
     input_schema: pa.Schema | None,
     key: object = None,
     hidden: Sequence[str] = (),
+    keeps_input: bool = True,
     options: object = None,
     travels: bool = False,
     **given: Any,
@@ -81,6 +82,7 @@ def resolve_unpickled(
         input_schema: Schema of the input, or ``None`` when it is known only later.
         key: The columns of the key, in the key-ordered mode.
         hidden: Names of columns, the last of the input, that options were computed into.
+        keeps_input: Whether the columns of the input are those of the output, too.
         options: A set of options.
         travels: Whether the plan is pickled, and copies of its functions are called.
         **given: The options that were given besides, which win.
@@ -126,6 +128,7 @@ def resolve_unpickled(
         not_repeated=why_not_repeated(checked_function, facts, checked),
         key=named_key,
         hidden=tuple(hidden),
+        keeps_input=keeps_input,
         identity="" if checked.cache is None else identity_of(checked_function, travels=travels),
         route=_route(checked, checked_function),
     )

@@ -14,6 +14,7 @@ _RETRIES_OF_CALL = "retries are an option of the call: sa.unordered_wait(.., ret
 _FAILURES = "write on_error='capture', 'null', 'drop' or 'fail'"
 _TOO_MANY = "write on_error=sa.OnError('capture', stop_after=1000), or stop_ratio=0.1"
 _ORDER = "choose sa.ordered_wait or sa.unordered_wait"
+_SELECT = "all columns come back; write .select(..) behind the call"
 _BAR = "Spark shows its tasks, and metrics= counts while they run"
 _RATE = "write rate_limit='500/min'"
 _TOKENS = "write rate_limit=sa.RateLimit('100000/min', cost=..), whose cost is the tokens of a row"
@@ -94,6 +95,7 @@ _TABLE: tuple[tuple[str, _Meanings], ...] = (
         "buffer_timeout target_latency max_bytes warm_up output_batches",
         (("tuning", "write tuning=sa.Tuning(..)"),),
     ),
+    ("output keep_columns drop_input result_columns", (("on_error", _SELECT),)),
     ("ttl cache_ttl", (("cache", "write cache='10min'"),)),
     ("ordered preserve_order", (("on_error", _ORDER),)),
     ("progress progress_bar show_progress verbose", (("on_error", _BAR),)),

@@ -223,13 +223,11 @@ class Batches(Iterator[pa.RecordBatch]):
         """
         schema = self._source.schema()
         if schema is None:
-            if any(plan.options.output == "append" for plan in self._chain.plans):
-                msg = (
-                    "the input has no batch, so nobody knows its columns; give a table or a"
-                    " `pyarrow.RecordBatchReader.from_batches(schema, batches)`"
-                )
-                raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
-            schema = pa.schema([])
+            msg = (
+                "the input has no batch, so nobody knows its columns; give a table or a"
+                " `pyarrow.RecordBatchReader.from_batches(schema, batches)`"
+            )
+            raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
         for plan in self._chain.plans:
             schema = plan.output_schema(schema)
         return schema

@@ -85,8 +85,9 @@ def get(
         url: Template of the address.
         schema: Columns of the JSON in the response: a DDL string, a `pyarrow.Schema`, a
             ``StructType``, or a class: a model of pydantic, a dataclass, a TypedDict. A column
-            takes the member of its name or alias, or the value at its path in ``paths=``. If the
-            class has rules beside its types, instances are made of the rows that leave the task.
+            takes the member of its name or alias, or the value at its path in ``paths=``;
+            ``"name as city string"`` takes the member ``name``. If the class has rules beside its
+            types, instances are made of the rows that leave the task.
         **options: The options of all requests.
 
     Raises:
@@ -155,7 +156,7 @@ def request(
     method = method.upper()
     given, declared = dict(options), None
     if schema is not None:
-        declared = declared_by(schema)
+        declared = declared_by(schema, has_names=True)
         if declared.aliases:
             given["paths"] = {**declared.paths, **(options.get("paths") or {})}
     checked, result_schema, columns = check_options(method, url, declared, given)

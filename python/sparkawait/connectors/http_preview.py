@@ -276,7 +276,7 @@ def _made_of(
         replayed = replace(function, url=f"http://{relay}/", options=here, input_columns=columns)
         batch = pa.RecordBatch.from_pylist([{"": 0, **{name: row[name] for name in columns}}])
         output = sparkawait.arrow.ordered_wait(
-            [batch], replayed, output="replace", retry=0, on_error=OnError("capture", column=_ERROR)
+            [batch], replayed, retry=0, on_error=OnError("capture", column=_ERROR)
         )
         made = [found for part in output for found in part.to_pylist()]
     error = made[0][_ERROR] if made else None

@@ -228,6 +228,8 @@ class HttpFunction(Connector):
     required: tuple[str, ...] = field(default=(), repr=False)
     rules: Model | None = field(default=None, repr=False)
 
+    names_are_of = "its schema"
+
     @property
     def name(self) -> str:
         """The name used in messages and metrics."""

@@ -193,6 +193,7 @@ class Lookup(Connector):
     while a miss has nulls."""
 
     connector = "postgres"
+    names_are_of = "its statement"
 
     @property
     def name(self) -> str:

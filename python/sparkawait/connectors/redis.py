@@ -126,7 +126,8 @@ def hash(  # noqa: A001 - Redis's own word for it
     Args:
         url: Address of the server.
         key: The key of the hash, with columns in braces.
-        schema: A column for each field; with ``fields="all"`` one column, which is a map from
+        schema: A column for each field, called otherwise with ``"name as city string"``; with
+            ``fields="all"`` one column, which is a map from
             string or binary to values of any type.
         fields: Names of fields that are not the names of their columns, by column; or ``"all"``.
         **options: The options of all lookups in Redis.
@@ -138,7 +139,7 @@ def hash(  # noqa: A001 - Redis's own word for it
         >>> hash("redis://localhost", "c:{id}", "c map<string,string>", fields="all")
         redis.hash('c:{id}')
     """
-    declared = declared_by(schema)
+    declared = declared_by(schema, has_names=fields != "all")
     result = declared.columns
     if isinstance(fields, str):
         _check_map(fields, result)
@@ -194,7 +195,7 @@ def json(
     """
     choice(stored, "stored", "string", "json")
     name = "GET" if stored == "string" else "JSON.GET"
-    declared = declared_by(schema)
+    declared = declared_by(schema, has_names=True)
     result = declared.columns
     if rows is not None:
         text(rows, "rows", "a JSON path")

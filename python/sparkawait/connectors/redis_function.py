@@ -198,6 +198,8 @@ class RedisFunction(Connector):
     has_idempotent_writes: bool = False
     rules: Model | None = None
 
+    names_are_of = "its schema"
+
     connector = "redis"
     writes_texts = True
 

@@ -185,8 +185,6 @@ class HiddenColumns(Expressions):
         return StructType(self.df.schema.fields[-len(self.names) :] if self.names else [])
 
     def _add(self, expression: ColumnExpression, option: str, kind: ErrorKind) -> str:
-        if self._before is not None:
-            self._check_passed_on(self._before, option, kind)
         name = f"__sparkawait_{option}"
         while name in self._taken:
             name += "_"
@@ -207,17 +205,6 @@ class HiddenColumns(Expressions):
         self.names = (*self.names, name)
         self._taken.add(name)
         return name
-
-    def _check_passed_on(self, before: Chain, option: str, kind: ErrorKind) -> None:
-        """Checks that columns are the same before the chain and where this call gets them."""
-        for plan in before.plans:
-            if plan.options.output == "replace":
-                refuse(
-                    f"`{option}` is an expression, which is computed before the first call of a"
-                    f" chain, but the call of `{plan.function_name}` does not pass columns on"
-                    " (output='replace'); name columns that it returns, or leave `chain` out",
-                    kind,
-                )
 
 
 _BEFORE = (

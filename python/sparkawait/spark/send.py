@@ -63,7 +63,6 @@ _NOTHING = "_sparkawait_nothing"
 _NO_USE = {
     "carry_over": "it is for streams",
     "on_timeout": "a row that timed out has failed",
-    "output": "no rows come back",
     "schema": "what the function returns is not looked at",
     "watermark": "no rows come back, in any order",
 }

@@ -22,7 +22,7 @@ from sparkawait.on_error import OnErrorLike
 from sparkawait.rate_limit import RateLimits
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.spark.udf import AsyncUserDefinedFunction
-from sparkawait.types import Output, ReturnsLike, Row, SchemaLike
+from sparkawait.types import ReturnsLike, Row, SchemaLike
 from sparkawait.wait_options import WaitOptions
 
 __all__ = ["async_udf", "key_ordered_wait", "ordered_wait", "unordered_wait"]
@@ -46,7 +46,6 @@ def ordered_wait(
     on_error: OnErrorLike = "fail",
     on_timeout: Any | Callable[[Row], Any] = None,
     info: str | None = None,
-    output: Output = "append",
     cache: Cache | str | bool | None = None,
     channel: Channel | ColumnsLike | None = None,
     rate_limit: RateLimits | None = None,
@@ -108,8 +107,6 @@ def ordered_wait(
             the row that returns them. Python functions only.
         info: A name, such as `"call"`, of a struct column that tells of the calls of each row,
             failed ones included: attempts, seconds, waited, cached, hedged, status and cost.
-        output: `"append"`: the columns of the input and the returned ones; `"replace"`: the
-            returned columns only.
         cache: Rows with equal keys share one call, and the worker process keeps the results:
             `sa.Cache(max_rows=, max_bytes=, expire_after_write=, expire_after_access=,
             cache_missing=, key=)`; `"10min"` sets its `expire_after_write`, `True` means
@@ -166,7 +163,6 @@ def unordered_wait(
     on_error: OnErrorLike = "fail",
     on_timeout: Any | Callable[[Row], Any] = None,
     info: str | None = None,
-    output: Output = "append",
     cache: Cache | str | bool | None = None,
     channel: Channel | ColumnsLike | None = None,
     rate_limit: RateLimits | None = None,
@@ -221,8 +217,6 @@ def unordered_wait(
             the row that returns them. Python functions only.
         info: A name, such as `"call"`, of a struct column that tells of the calls of each row,
             failed ones included: attempts, seconds, waited, cached, hedged, status and cost.
-        output: `"append"`: the columns of the input and the returned ones; `"replace"`: the
-            returned columns only.
         cache: Rows with equal keys share one call, and the worker process keeps the results:
             `sa.Cache(max_rows=, max_bytes=, expire_after_write=, expire_after_access=,
             cache_missing=, key=)`; `"10min"` sets its `expire_after_write`, `True` means
@@ -273,7 +267,6 @@ def key_ordered_wait(
     on_error: OnErrorLike = "fail",
     on_timeout: Any | Callable[[Row], Any] = None,
     info: str | None = None,
-    output: Output = "append",
     cache: Cache | str | bool | None = None,
     channel: Channel | ColumnsLike | None = None,
     rate_limit: RateLimits | None = None,
@@ -330,8 +323,6 @@ def key_ordered_wait(
             the row that returns them. Python functions only.
         info: A name, such as `"call"`, of a struct column that tells of the calls of each row,
             failed ones included: attempts, seconds, waited, cached, hedged, status and cost.
-        output: `"append"`: the columns of the input and the returned ones; `"replace"`: the
-            returned columns only.
         cache: Rows with equal keys share one call, and the worker process keeps the results:
             `sa.Cache(max_rows=, max_bytes=, expire_after_write=, expire_after_access=,
             cache_missing=, key=)`; `"10min"` sets its `expire_after_write`, `True` means

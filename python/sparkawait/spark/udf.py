@@ -185,8 +185,14 @@ def _column_function(
     if is_native and names is None:
         names = tuple(dict.fromkeys(called.input_columns)) or None
     options["tuning"] = _tuning(options)
-    options["output"] = "append" if is_native else "replace"
-    plan = plans.resolve("ordered", called, input_schema=None, hidden=hidden.names, **options)
+    plan = plans.resolve(
+        "ordered",
+        called,
+        input_schema=None,
+        hidden=hidden.names,
+        keeps_input=is_native,
+        **options,
+    )
     # A wrong type must be known now; what the session says is asked at each call.
     columns_for_spark(plan, Session.active().times)
     plan = plan if is_native else ColumnPlan.of(plan)

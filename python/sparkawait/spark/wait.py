@@ -198,8 +198,7 @@ def _wait(
     plan.check_names(arrow_schema.names)
     check_keys(plan, input_schema)
     check_columns(plan, all_columns)
-    kept = input_schema.fields if plan.options.output == "append" else []
-    schema = StructType([*kept, *result_fields(plan)])
+    schema = StructType([*input_schema.fields, *result_fields(plan)])
     accumulator = accumulator_of(metrics)
     carry_over = check_carry_over(df, plan)
     if before is None:

@@ -172,12 +172,6 @@ def _check(df: DataFrame, plan: Plan, names: Sequence[str], again: str | None) -
     """Checks that the rows end, and that what the next run asks for is written with them."""
     way_out = "a stream has a checkpoint: write it with trigger(availableNow=True)"
     check_ends(df, "df", "write_once", way_out)
-    if plan.options.output == "replace":
-        # A column that the function returns may have the name of the key, and other values.
-        refuse(
-            "output='replace' leaves out the columns of the input, and `key` is one of them: it"
-            " tells the next run what is done; leave output='replace' out, and select afterwards"
-        )
     if again is not None and plan.error_field is None:
         refuse(
             "`again` needs failed rows that are written as such, got"

@@ -12,7 +12,7 @@ from typing import Literal
 import pyarrow as pa
 
 from sparkawait import _core
-from sparkawait._plan.checks import flag, integer, number
+from sparkawait._plan.checks import flag, integer, number, text
 from sparkawait._quantities import Duration, parse_duration
 from sparkawait.native_function import NativeFunction
 
@@ -147,16 +147,18 @@ class Simulated(NativeFunction):
         error_rate: Share of the calls that fail.
         seed: Determines latencies and failures, in the order of the calls.
         timestamps: Whether a call also tells when it began.
+        column: Names the column of the position.
     """
 
     latency: Latency
     error_rate: float
     seed: int
     timestamps: bool = False
+    column: str = "ordinal"
 
     def __post_init__(self) -> None:
         """Declares the returned columns."""
-        columns = ["ordinal", "began"] if self.timestamps else ["ordinal"]
+        columns = [self.column, "began"] if self.timestamps else [self.column]
         schema = pa.schema([pa.field(name, pa.int64()) for name in columns])
         object.__setattr__(self, "result_schema", schema)
 
@@ -180,6 +182,7 @@ def simulated(
     error_rate: float = 0.0,
     seed: int = 0,
     timestamps: bool = False,
+    column: str = "ordinal",
 ) -> Simulated:
     """Returns a native function whose calls take `delay` and touch neither network nor Python.
 
@@ -195,6 +198,7 @@ def simulated(
             the machine's monotonic clock, which is that of `time.monotonic_ns` and of Java's
             ``System.nanoTime`` on Linux. The difference to where a row is looked at is its
             latency, the operator's and the engine's share included.
+        column: Names the column of the position, for a second function in a chain.
 
     Raises:
         ConfigurationError: If `delay` is not a duration, or `error_rate` not from 0 to 1.
@@ -211,4 +215,5 @@ def simulated(
     number(error_rate, "error_rate", 0, 1)
     integer(seed, "seed", 0, MAX_SEED)
     flag(timestamps, "timestamps")
-    return Simulated(latency, float(error_rate), seed, timestamps)
+    text(column, "column", "a name that is not empty")
+    return Simulated(latency, float(error_rate), seed, timestamps, column)

@@ -52,7 +52,7 @@ impl NativeFunction for SimulatedConfig {
     }
 
     fn start(&self, start: Start) -> Result<TaskFunction, StartError> {
-        self::start(self.clone(), start.replies, &start.runtime)
+        self::start(self.clone(), start.results, start.replies, &start.runtime)
             .map_err(|error| StartError::option(error.to_string()))
     }
 }
@@ -65,6 +65,8 @@ pub fn result_schema(timestamps: bool) -> SchemaRef {
 }
 
 /// Starts a function that waits and returns the row's position in its task.
+///
+/// `results` are the columns of [`result_schema`], by whatever names.
 ///
 /// With timestamps it also tells when the row's call began, in nanoseconds of the system's
 /// monotonic clock: one look at the clock for all calls that start together.
@@ -80,6 +82,7 @@ pub fn result_schema(timestamps: bool) -> SchemaRef {
 /// The latency's parameters are out of range.
 pub fn start(
     config: SimulatedConfig,
+    results: SchemaRef,
     replies: Replies,
     runtime: &Handle,
 ) -> Result<TaskFunction, InvalidLatency> {
@@ -88,7 +91,7 @@ pub fn start(
     let answers = Answers {
         error_rate: config.error_rate,
         random: StdRng::seed_from_u64(config.seed ^ 0x5EED),
-        schema: result_schema(config.timestamps),
+        schema: results,
         timestamps: config.timestamps,
         replies: replies.clone(),
     };

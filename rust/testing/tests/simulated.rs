@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
@@ -41,9 +42,10 @@ fn uniform() -> Latency {
 fn simulated(config: TaskConfig, latency: Latency, error_rate: f64) -> TestTask {
     let timestamps = config.rows.results.fields().len() > 1;
     let config_of_function = SimulatedConfig { latency, error_rate, seed: 7, timestamps };
+    let results = Arc::clone(&config.rows.results);
     TestTask::new(config, |replies| {
         let runtime = tokio_runtime::handle().unwrap();
-        simulated::start(config_of_function, replies, &runtime).unwrap()
+        simulated::start(config_of_function, results, replies, &runtime).unwrap()
     })
 }
 

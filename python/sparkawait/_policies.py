@@ -106,8 +106,6 @@ MAX_CONCURRENCY = Option(
 
 WhenOpen = Literal["wait", "fail"]
 
-_KIND = ErrorKind.RATE_LIMIT_INVALID
-
 
 class PauseTerms(NamedTuple):
     """What a `CircuitBreaker` comes to, as `_core.Task` takes it; times are in seconds."""
@@ -165,15 +163,14 @@ class CircuitBreaker:
             ConfigurationError: If one of them is wrong.
         """
         of = " of CircuitBreaker"
-        failures = integer(self.after_failures, "after_failures", 1, of=of, kind=_KIND)
-        when_open = choice(self.when_open, "when_open", "wait", "fail", of=of, kind=_KIND)
+        failures = integer(self.after_failures, "after_failures", 1, of=of)
+        when_open = choice(self.when_open, "when_open", "wait", "fail", of=of)
         initial = positive_duration(self.initial, "initial")
         maximum = positive_duration(self.maximum, "maximum")
         if maximum < initial:
             refuse(
                 f"`maximum`{of} must not be below `initial`,"
-                f" got {shown(self.maximum)} and {shown(self.initial)}",
-                _KIND,
+                f" got {shown(self.maximum)} and {shown(self.initial)}"
             )
         return PauseTerms(failures, initial, maximum, when_open == "fail")
 
@@ -185,8 +182,7 @@ CIRCUIT_BREAKER = Option(
     ObjectOf(
         CircuitBreaker,
         "a sparkawait.CircuitBreaker or True",
-        ErrorKind.RATE_LIMIT_INVALID,
-        {bool: or_none(CircuitBreaker)},
+        short={bool: or_none(CircuitBreaker)},
     ),
     type="CircuitBreaker | bool | None",
 )

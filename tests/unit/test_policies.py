@@ -52,7 +52,7 @@ def values(batches):
 def test_wrong_values_are_refused(made, message):
     with pytest.raises(ConfigurationError, match=message) as info:
         made()
-    assert info.value.kind is ErrorKind.RATE_LIMIT_INVALID
+    assert info.value.kind is ErrorKind.OPTION_INVALID
 
 
 @pytest.mark.parametrize("initial", [0, "-1s", "soon", None])

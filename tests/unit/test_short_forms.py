@@ -142,7 +142,7 @@ def test_a_rate_that_follows_refusals_is_one_of_the_limits():
         ("hedge", "p200", "option-invalid", "a duration such as '200ms', got 'p200'"),
         ("hedge", 0.3, "option-invalid", "or '300ms' for its `after`, got 0.3"),
         ("carry_over", "50ms", "option-invalid", "a sparkawait.CarryOver or True, got '50ms'"),
-        ("circuit_breaker", 5, "rate-limit-invalid", "sparkawait.CircuitBreaker or True, got 5"),
+        ("circuit_breaker", 5, "option-invalid", "sparkawait.CircuitBreaker or True, got 5"),
         ("channel", True, "channels-invalid", "or a sparkawait.Channel, got True"),
         (
             "channel",

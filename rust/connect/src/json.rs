@@ -192,6 +192,9 @@ impl JsonRows {
 
     fn read_rows(&self, mut jiter: Reader<'_>, rows: &mut Rows) -> Read<usize> {
         let peek = jiter.peek().map_err(|error| Misfit::syntax(&jiter, &error))?;
+        if jiter.next_byte() == Some(b'<') {
+            return Err(Misfit::page());
+        }
         let row = &self.row;
         match &self.rows {
             None if self.is_one_row && peek != Peek::Null => {

@@ -32,6 +32,9 @@ use super::place::Place as Server;
 use crate::failure::Failure;
 use crate::template::{BoundTemplate, Escape, Template, TemplateRows};
 
+/// Bytes of a path with its query, as the crate `http` has it.
+const MOST_BYTES: usize = u16::MAX as usize - 1;
+
 /// Where a template turns from a host to a path, from segment to segment, to the query.
 const DELIMITERS: [char; 4] = ['/', '\\', '?', '#'];
 
@@ -368,6 +371,7 @@ impl AddressRows<'_> {
         let address = self.address;
         let Some(fixed) = &address.server else {
             let Some(url) = self.url(row)? else { return Ok(None) };
+            check_length(&url[Position::BeforePath..Position::AfterQuery])?;
             let target = clients.place(&url, address.is_host_of_row).zip(path_of(&url));
             let (server, path) = target.ok_or_else(no_request)?;
             return Ok(Some(Target { server, path, authorization: authorization(&url) }));
@@ -375,6 +379,7 @@ impl AddressRows<'_> {
         let server = fixed.found.get_or_init(|| clients.place(&fixed.url, false));
         let server = Arc::clone(server.as_ref().ok_or_else(no_request)?);
         let Some(path) = self.path(fixed.path, row)? else { return Ok(None) };
+        check_length(&path)?;
         let path = PathAndQuery::from_maybe_shared(path).map_err(|_| no_request())?;
         Ok(Some(Target { server, path, authorization: None }))
     }
@@ -443,6 +448,17 @@ impl AddressRows<'_> {
         }
         Ok(Some(url))
     }
+}
+
+/// Refuses an address whose path and query are longer than those of a request may be.
+fn check_length(path: impl AsRef<[u8]>) -> Result<(), Failure> {
+    if path.as_ref().len() <= MOST_BYTES {
+        return Ok(());
+    }
+    Err(bad_request(&format!(
+        "the address of the row has more than {MOST_BYTES} bytes behind its host, which no request may \
+         have; send long values in a body"
+    )))
 }
 
 fn no_request() -> Failure {

@@ -41,6 +41,11 @@ impl<'j> Reader<'j> {
         self.mark
     }
 
+    /// Returns the byte that is read next.
+    pub(super) fn next_byte(&self) -> Option<u8> {
+        self.text.get(self.jiter.current_index()).copied()
+    }
+
     /// Returns the document from there on, up to where it was read, as it came.
     pub(super) fn slice_to_current(&self, start: usize) -> &'j [u8] {
         &self.text[start..self.jiter.current_index()]

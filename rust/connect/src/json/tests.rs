@@ -226,6 +226,10 @@ fn what_is_wrong_is_named_without_the_contents() {
             "the document is not JSON: EOF while parsing a list at line 1 column 19",
         ),
         ("[5]", "a row must be a JSON object"),
+        (
+            "\n<!DOCTYPE html><html>secret</html>",
+            "the document is not JSON: it begins with `<`, as the page of a login or of a proxy does",
+        ),
     ] {
         let decoded = decode(&reader, &[document]);
         assert_eq!(decoded.documents[0].as_ref().unwrap_err(), message, "{document}");

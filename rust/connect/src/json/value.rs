@@ -69,6 +69,13 @@ impl Misfit {
         Self::document(format!("the document is not JSON: {} at {position}", error.error_type))
     }
 
+    /// Makes the misfit of a document that begins as HTML does.
+    pub(super) fn page() -> Self {
+        Self::document(
+            "the document is not JSON: it begins with `<`, as the page of a login or of a proxy does",
+        )
+    }
+
     fn value(column: &Column, found: &str) -> Self {
         let text = format!("should be `{}`, but {found}", simple_string(column.data_type()));
         Self::Value { path: Vec::new(), text }

@@ -73,6 +73,23 @@ fn a_query_and_a_fragment_may_have_anything() {
 }
 
 #[test]
+fn an_address_that_is_too_long_is_told_so() {
+    for (url, start) in [("https://h/?x={a}", ""), ("{a}", "https://h/?x=")] {
+        let target = |bytes: usize| {
+            let value = format!("{start}{}", "v".repeat(bytes));
+            let batch = record_batch!(("a", Utf8, [value])).unwrap();
+            let address = Address::new(url, &[], None, batch.schema_ref()).unwrap();
+            let mut rows = address.rows(&batch).unwrap();
+            rows.target(&Clients::for_test(), 0).map(|it| it.map(|it| it.path.as_str().len()))
+        };
+
+        assert_eq!(target(MOST_BYTES - 4).ok(), Some(Some(MOST_BYTES)));
+        let message = target(MOST_BYTES - 3).unwrap_err().call.message;
+        assert!(message.contains("more than 65534 bytes"), "{message}");
+    }
+}
+
+#[test]
 fn only_a_first_column_is_taken_as_it_is() {
     assert_eq!(address("{a}", "http://h:8/p/?q=1#f", "").unwrap(), "http://h:8/p/?q=1#f");
     assert_eq!(

@@ -67,7 +67,7 @@ def lookup(dsn: str, **options: Any) -> postgres.Lookup:
 
 
 def others_then_all(
-    server: PostgresServer, function: postgres.Lookup, tenants: list[str], **spread: int
+    server: PostgresServer, function: postgres.Lookup, tenants: list[str], **options: Any
 ) -> list[int]:
     """Returns the rows in the order in which they came; lets the stuck go when the others have."""
     rounds, found = 30, Counter[str]()
@@ -77,8 +77,7 @@ def others_then_all(
         out = sa.arrow.unordered_wait(
             batches(tenants, rounds),
             function,
-            channel=sa.Channel("tenant", **spread),
-            timeout=PATIENCE,
+            **{"channel": "tenant", "timeout": PATIENCE, **options},
         )
         for batch in out:
             found.update(batch["tenant"].to_pylist())
@@ -115,9 +114,9 @@ def test_a_tenant_that_may_have_all_calls_leaves_a_connection_to_others(
     server: PostgresServer,
 ) -> None:
     function = lookup(server.dsn, connections=2)
-    spread = {"count": 1, "max_per_channel": 99}
+    channel = sa.Channel("tenant", count=1, max_per_channel=99)
 
-    numbers = others_then_all(server, function, ["stuck", "other"], **spread)
+    numbers = others_then_all(server, function, ["stuck", "other"], channel=channel)
 
     assert sorted(numbers) == list(range(60))
 

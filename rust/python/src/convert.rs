@@ -25,7 +25,7 @@ pub(crate) struct RetryArguments {
     pub(crate) budget: Option<BudgetArguments>,
 }
 
-/// A `RetryBudget` of Python.
+/// A `retry.Budget` of Python.
 #[derive(FromPyObject)]
 pub(crate) struct BudgetArguments {
     ratio: f64,

@@ -279,6 +279,58 @@ def test_draining_leaves_nothing_in_flight(stream):
     assert sorted(stream.rows) == list(range(12))
 
 
+POISON = 14
+
+
+def poisoned(stream):
+    """Doubles each row but one."""
+    double = lookup(stream.calls, stream.gate)
+
+    @sa.async_function("doubled bigint")
+    async def double_most(row):
+        if row["id"] == POISON:
+            stream_calls.add("poison")
+            message = "the service does not like it"
+            raise ValueError(message)
+        return await double(row)
+
+    stream_calls = stream.calls
+    return double_most
+
+
+@of_each_vehicle
+@pytest.mark.parametrize("mode", ["unordered", "key_ordered"])
+def test_a_query_that_a_row_has_failed_goes_on_and_captures_the_error(stream, mode):
+    """Rows that are completed by then have no column for it, and no call is made for them again."""
+    for ids in (range(10), range(10, 13), [POISON], [13, 15]):
+        stream.put(ids)
+
+    def out(**options):
+        carry_over = sa.CarryOver(vehicle=stream.vehicle)
+        options |= {"timeout": None} | ({"key": "key"} if mode == "key_ordered" else {})
+        call = sa.unordered_wait if mode == "unordered" else sa.key_ordered_wait
+        return call(stream.source, poisoned(stream), carry_over=carry_over, **options)
+
+    stream.start(out())
+    with pytest.raises(StreamingQueryException, match="the service does not like it"):
+        stream.query.awaitTermination()
+    # 10 waits for the slow row, which has its key.
+    held = {11, 12} if mode == "key_ordered" else {10, 11, 12}
+    assert held.isdisjoint(stream.rows)
+    assert all(stream.calls_of(id_) == 1 for id_ in held)
+
+    stream.failing = frozenset({POISON})
+    stream.start(out(on_error="capture", info="call"))
+    stream.until_out({*range(10), *held} - {SLOW})
+    stream.gate.touch()
+    stream.until_out(range(16))
+
+    assert sorted(stream.rows) == list(range(16))
+    assert all(stream.calls_of(id_) == 1 for id_ in held)
+    assert [stream.told[id_] for id_ in sorted(held)] == [None] * len(held)
+    assert stream.told[POISON].attempts == 1
+
+
 class StepOver(Step):
     """A step that finds another state than it has left."""
 

@@ -19,7 +19,7 @@ import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import pyarrow as pa
 
@@ -136,17 +136,18 @@ def run_step(
         AsyncIOError: If a row fails the task, or the state cannot be read.
     """
     carried = None if before is None else Carried.decode(before)
+    completed: list[bytes] = []
     if carried is not None:
         _check_shard(shard, carried)
-        _check_columns(chain, columns, carried)
+        completed = _completed(chain, columns, carried)
     first = next(bundles, None)
     has_rows = carried is not None and sum(carried.rows) > 0
     rows = _Rows(bundles if first is None else itertools.chain([first], bundles))
     adopted = None if carried is None else _adopted(carried, shard, carry_over, rows)
     if carried is not None and adopted is not None:
-        return _end(shard, carry_over, carried, adopted, carried, adopted=carried.rows[0])
+        return _end(shard, carry_over, completed, adopted, carried, adopted=carried.rows[0])
     if first is None and not has_rows:
-        return None if carried is None else _emptied(shard, carried)
+        return None if carried is None else _emptied(shard, carried, completed)
     # Nothing binds a shard without rows to the columns that the query had before.
     schema = (
         carried.schema if carried is not None and (has_rows or not first) else _schema_of(first)
@@ -158,7 +159,7 @@ def run_step(
         # An earlier attempt of this step has made a task, which no state tells of.
         adopted = _adopted(posted, shard, carry_over, rows)
         if adopted is not None:
-            return _end(shard, carry_over, carried, adopted, posted, redone=redone)
+            return _end(shard, carry_over, completed, adopted, posted, redone=redone)
     input_schema = pa.ipc.read_schema(pa.py_buffer(schema))
     gap = 0.0 if carried is None else max(0.0, time.time() - carried.written_at / 1e6)
     task = HeldTask(
@@ -171,7 +172,7 @@ def run_step(
     part_end = _worked_off(task, rows, carry_over)
     address, token = holder().address
     place = _Place(task.id, address, token, schema, part=0)
-    return _end(shard, carry_over, carried, part_end, place, redone=redone)
+    return _end(shard, carry_over, completed, part_end, place, redone=redone)
 
 
 def kinds_of(fields: Iterable[Any]) -> Columns:
@@ -202,19 +203,51 @@ def _check_shard(shard: Shard, carried: Carried) -> None:
     raise SnapshotError(msg, ErrorKind.SNAPSHOT_SCHEMA_MISMATCH)
 
 
-def _check_columns(chain: Chain, columns: Columns, carried: Carried) -> None:
-    """Checks that what is carried over is of this form of the query."""
-    differ = sum(carried.rows) > 0 and columns != _kinds_in(carried.schema)
-    if carried.completed:
-        added = kinds_of(chain.plans[-1].added_fields)
+def _completed(chain: Chain, columns: Columns, carried: Carried) -> list[bytes]:
+    """Returns the rows that are completed, with the columns that the query puts out now.
+
+    It may put out more than when they were completed, as a query does that captures errors since:
+    those are null there.
+
+    Raises:
+        SnapshotError: If the rows that are carried over have other columns than those that come, or
+            are completed with columns that the query does not put out.
+    """
+    is_other = columns != _kinds_in(carried.schema)
+    if carried.completed and not is_other:
+        inputs = chain.input_schemas(pa.ipc.read_schema(pa.py_buffer(carried.schema)))
+        wanted = chain.plans[-1].output_schema(inputs[-1])
         found = _kinds_in(_schema_of(carried.completed[0]))
-        differ = differ or columns != _kinds_in(carried.schema) or added != found[-len(added) :]
-    if differ:
+        absent = {name for name, _ in kinds_of(wanted)} - {name for name, _ in found}
+        if set(found) <= set(kinds_of(wanted)) and all(wanted.field(it).nullable for it in absent):
+            return (
+                [_widened(it, wanted) for it in carried.completed] if absent else carried.completed
+            )
+        is_other = True
+    if is_other and (sum(carried.rows) > 0 or carried.completed):
         msg = (
             "rows in flight have other columns: they were carried over by another form of the"
             " query. Run that once more with carry_over=CarryOver(drain=True), then the new one"
         )
         raise SnapshotError(msg, ErrorKind.SNAPSHOT_SCHEMA_MISMATCH)
+    return []
+
+
+def _widened(bundle: bytes, wanted: pa.Schema) -> bytes:
+    """Returns rows with the columns that are wanted, null where they had none."""
+    with pa.ipc.open_stream(pa.py_buffer(bundle)) as stream:
+        rows = stream.read_all()
+    fields: list[Any] = []
+    columns: list[Any] = []
+    for field in wanted:
+        is_there = field.name in rows.column_names
+        fields.append(rows.schema.field(field.name) if is_there else field)
+        columns.append(rows[field.name] if is_there else pa.nulls(len(rows), field.type))
+    schema = pa.schema(fields, metadata=cast("Any", rows.schema.metadata))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        writer.write_table(pa.Table.from_arrays(columns, schema=schema))
+    return sink.getvalue().to_pybytes()
 
 
 def _kinds_in(schema: bytes) -> Columns:
@@ -296,14 +329,14 @@ def _worked_off(task: HeldTask, rows: _Rows, carry_over: CarryOver) -> PartEnd:
 def _end(
     shard: Shard,
     carry_over: CarryOver,
-    before: Carried | None,
+    completed: list[bytes],
     end: PartEnd,
     place: Carried | _Place,
     *,
     adopted: int = 0,
     redone: int = 0,
 ) -> StepEnd:
-    outputs = [] if before is None else before.completed
+    outputs = completed
     kept, kept_rows = end.outputs, end.output_rows
     if carry_over.emit == "at_once":
         outputs, kept, kept_rows = [*outputs, *kept], [], 0
@@ -329,11 +362,11 @@ def _end(
     )
 
 
-def _emptied(shard: Shard, carried: Carried) -> StepEnd:
+def _emptied(shard: Shard, carried: Carried, completed: list[bytes]) -> StepEnd:
     """Emits what is left of a task that is gone and had nothing in flight."""
     nothing: dict[str, Any] = {"completed": [], "completed_rows": 0, "operators": []}
     state = _state(shard, carried, part=carried.part, address="", **nothing)
-    return StepEnd(carried.completed, state, waits=False)
+    return StepEnd(completed, state, waits=False)
 
 
 def _state(shard: Shard, place: Carried | _Place, **told: Any) -> bytes:

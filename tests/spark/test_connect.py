@@ -120,10 +120,6 @@ def test_functions_are_called_side_by_side(results):
     assert results["side by side"] == [[*row, row[0]] for row in EXPECTED]
 
 
-def test_output_can_be_replaced(results):
-    assert results["replace"] == [[0, "number 0"], [2, "number 1"]]
-
-
 def test_failures_can_be_captured(results):
     succeeded, failed = results["capture"]
     assert succeeded == [0, 0, None]

@@ -250,24 +250,18 @@ impl ChannelPolicies {
 
     // --- verdicts ---
 
-    /// Says what holds for a call of a channel now. With `asks` one would start: it asks for what it
-    /// costs.
+    /// Says what holds for a call of a channel now. It looks, and asks for nothing.
     pub(super) fn verdict(
         &mut self,
         id: ChannelId,
         costs: &Costs,
-        asks: bool,
         counts_asked: bool,
         now: ProcessingTime,
     ) -> Verdict {
         self.now = now;
         let Some(policed) = self.channels.get_mut(id.0 as usize) else { return Verdict::NOTHING };
         let limits = &mut policed.limits;
-        let ready_at = if asks {
-            limits.ask(now, costs, Line::Records)
-        } else {
-            limits.ready_at(now, costs, Line::Records)
-        };
+        let ready_at = limits.ready_at(now, costs, Line::Records);
         let window = limits.window(now);
         let is_watching = self.shared.is_some() || limits.is_watching(now);
         policed.starts = if is_watching { limits.calls(now, costs) } else { u32::MAX };
@@ -306,10 +300,14 @@ impl ChannelPolicies {
         self.get(id).map_or(u32::MAX, |it| it.starts)
     }
 
-    /// Returns whether a call with these costs passes the limits that channels share, even if
-    /// others wait for them.
-    pub(super) fn is_free(&self, costs: &Costs) -> bool {
-        self.shared.as_ref().is_none_or(|it| it.is_free(costs))
+    /// Returns whether others may take permits that a call of a channel needs: other channels, or other tasks.
+    pub(super) const fn asks_others(&self) -> bool {
+        self.shared.is_some() || self.sources.is_some()
+    }
+
+    /// Returns whether a call with these costs pays limits that channels share, for which others may wait.
+    pub(super) fn is_paid_in_turn(&self, costs: &Costs) -> bool {
+        self.shared.as_ref().is_some_and(|it| !it.is_free(costs))
     }
 
     /// Returns whether records of some channels may go along with a request that was paid for.
@@ -322,45 +320,52 @@ impl ChannelPolicies {
         self.get(id).is_some_and(|it| it.request.has_places(now))
     }
 
-    /// Asks the limits that channels share for a call, which pays them; returns when it may start, if not
-    /// now. They are asked again then if something waits.
-    pub(super) fn ask_shared(
-        &mut self,
-        costs: &Costs,
-        now: ProcessingTime,
-    ) -> Option<ProcessingTime> {
-        let shared = self.shared.as_mut()?;
-        let ready_at = shared.ask(now, costs, Line::Records);
-        let was_shut = shared.held_until.is_some();
-        shared.held_until = (ready_at > now).then_some(ready_at);
-        let held_until = shared.held_until;
-        self.metrics.hold(ready_at, now);
-        if held_until.is_some() != was_shut {
-            self.note_wait(now);
-        }
-        held_until
-    }
-
-    /// Asks the limits of a channel and those that channels share for a second call; returns when it may
-    /// start, if not now. It waits beside the records of the channel, which it does not hold.
-    pub(super) fn ask_for_second(
+    /// Asks all limits for a call of a line that would start now; returns when it may, if not now. A record
+    /// was [looked at](Self::verdict) just before.
+    ///
+    /// Where others take from a limit, too, the call gets a place in line there: of all such limits in one
+    /// step, and of none while it waits for what is this task's own. Nobody else asks.
+    pub(super) fn ask(
         &mut self,
         id: ChannelId,
+        line: Line,
         costs: &Costs,
         now: ProcessingTime,
     ) -> Option<ProcessingTime> {
         let own = self.channels.get_mut(id.0 as usize).map(|it| &mut it.limits);
-        let limits = own.into_iter().chain(&mut self.shared);
-        limits.map(|it| it.ask(now, costs, Line::Hedges)).find(|at| *at > now)
+        let in_turn = self.shared.as_mut().filter(|it| !it.is_free(costs));
+        let looked_at = line == Line::Records;
+        let of_own = own.as_ref().filter(|_| !looked_at).map(|it| it.ready_here(now, costs));
+        let of_all = in_turn.as_ref().map(|it| it.ready_here(now, costs));
+        let (mut of_own, mut of_all) = (of_own.unwrap_or_default(), of_all.unwrap_or_default());
+        if of_own.max(of_all) <= now {
+            of_own = own.map_or(of_own, |it| it.ask(now, costs, line));
+            of_all = in_turn.map_or(of_all, |it| it.ask(now, costs, line));
+        }
+        if looked_at && self.is_paid_in_turn(costs) {
+            self.hold_all((of_all > now).then_some(of_all), now);
+        }
+        Some(of_own.max(of_all)).filter(|it| *it > now)
+    }
+
+    /// Notes until when the limits that channels share let none start; they are asked again then if
+    /// something waits.
+    fn hold_all(&mut self, until: Option<ProcessingTime>, now: ProcessingTime) {
+        let Some(shared) = &mut self.shared else { return };
+        let was_held = std::mem::replace(&mut shared.held_until, until).is_some();
+        if let Some(until) = until {
+            self.metrics.hold(until, now);
+        }
+        if until.is_some() != was_held {
+            self.note_wait(now);
+        }
     }
 
     /// Ends the wait for the limits that channels share once its time has come. The next start asks
     /// them again; that may be later, while all calls are in flight.
     pub(super) fn end_wait(&mut self, now: ProcessingTime) {
-        let Some(shared) = &mut self.shared else { return };
-        if shared.held_until.is_some_and(|it| it <= now) {
-            shared.held_until = None;
-            self.note_wait(now);
+        if self.shared.as_ref().is_some_and(|it| it.held_until.is_some_and(|at| at <= now)) {
+            self.hold_all(None, now);
         }
     }
 

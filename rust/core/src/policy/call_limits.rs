@@ -190,19 +190,14 @@ impl CallLimits {
         }
     }
 
-    /// Asks for a call of a line that costs as much and would start now; returns when it may, as
-    /// [`ready_at`](Self::ready_at) does. Where others take from a limit, too, the call gets a place in line
-    /// once nothing else is in its way.
+    /// Asks those limits for a call that others take from, too, where it gets a place in line; returns when
+    /// that comes. To be asked when nothing [here](Self::ready_here) is in its way.
     pub(crate) fn ask(&mut self, now: ProcessingTime, costs: &Costs, line: Line) -> ProcessingTime {
         if !self.is_shared {
-            return self.ready_at(now, costs, line);
-        }
-        let beside = self.ready_by(RateLimit::ready_beside_others, now, costs);
-        if beside > now {
-            return beside;
+            return ProcessingTime::ZERO;
         }
         let paid = self.rate_limits.iter_mut().filter(|it| costs.of(it.0) > 0);
-        paid.map(|(index, it)| it.ask(now, costs.of(*index), line)).max().unwrap_or(beside)
+        paid.map(|(index, it)| it.ask(now, costs.of(*index), line)).max().unwrap_or_default()
     }
 
     // --- what holds ---
@@ -219,6 +214,11 @@ impl CallLimits {
     /// or a point before it: at once. Asks for nothing.
     pub fn ready_at(&self, now: ProcessingTime, costs: &Costs, line: Line) -> ProcessingTime {
         self.ready_by(|limit, now, cost| limit.ready_at(now, cost, line), now, costs)
+    }
+
+    /// Does so as far as it does not depend on others who take from a limit, too.
+    pub(crate) fn ready_here(&self, now: ProcessingTime, costs: &Costs) -> ProcessingTime {
+        self.ready_by(RateLimit::ready_beside_others, now, costs)
     }
 
     #[inline]

@@ -6,14 +6,16 @@
 //! | what | who says so | else |
 //! |---|---|---|
 //! | a record in front of its channel | [`Channel::foremost`] | [`Next::None`] until one comes |
+//! | what its channel bears now | its [`CallLimits`], which are looked at | [`Next::WaitUntil`] |
 //! | a credit of that channel | its [`CreditAccount`] | [`Next::None`] until a call ends |
-//! | its turn in time | the [`CallLimits`] of its channel, then those that all share | [`Next::WaitUntil`] |
+//! | permits of all limits | the [`CallLimits`] of its channel and those that all share, which are asked | [`Next::WaitUntil`] |
 //!
-//! New records and those that wait ask the same question, [`in_time`](ChannelTable::in_time), and
-//! differ in who goes before them. Second calls ask the same limits in a [line](Line) of their own:
-//! they hold no channel, and take no place of records. Credits come first because they are handed out as calls end, while rate limits must be asked again for each call.
-//! The other way round, each channel that waits for a credit would ask its limits and book shared
-//! permits.
+//! New records, those that wait and second calls ask the same question,
+//! [`may_start`](ChannelTable::may_start), and differ in who goes before them. Second calls wait in a
+//! [line](Line) of their own: they hold no channel, and take no place of records. Limits are asked last,
+//! and all in one step, because what is asked for and not used is lost to others. All else looks at them
+//! ([`look`](ChannelTable::look)), as the maker of calls does before it admits a record
+//! ([`free_calls`](ChannelTable::free_calls)).
 //!
 //! [`Channel::foremost`]: crate::flow::channel::Channel::foremost
 //! [`CreditAccount`]: crate::flow::credit_account::CreditAccount
@@ -63,7 +65,7 @@ impl ChannelTable {
                 continue;
             };
             let costs = self.costs(id, Some(entry), now);
-            let answer = self.in_time(id, &costs, |_| before == 0, now);
+            let answer = self.may_start(id, Line::Records, &costs, |_| before == 0, now);
             let channel = &mut self.channels[id];
             if answer == Next::Start(()) && channel.may_start() {
                 channel.take_foremost(&mut self.nodes);
@@ -120,8 +122,9 @@ impl ChannelTable {
         costs: &Costs,
         now: ProcessingTime,
     ) -> bool {
+        let is_first = |table: &Self| table.ready.is_empty();
         if self.channels[id].waiting > 0
-            || self.in_time(id, costs, |table| table.ready.is_empty(), now) != Next::Start(())
+            || self.may_start(id, Line::Records, costs, is_first, now) != Next::Start(())
             || !self.take_credit(id)
         {
             return false;
@@ -145,13 +148,13 @@ impl ChannelTable {
         self.consult(id, now);
         let channel = &self.channels[id];
         let may_have = !channel.is_shrinking && leaves_one(channel.account.limit() as usize);
-        if !may_have || !self.has_credit(id) {
+        if !may_have {
             return Next::None;
         }
         let costs = self.costs(id, Some(entry), now);
-        let policies = self.policies.as_mut();
-        if let Some(at) = policies.and_then(|it| it.ask_for_second(id, &costs, now)) {
-            return Next::WaitUntil(at);
+        let answer = self.may_start(id, Line::Hedges, &costs, |_| true, now);
+        if answer != Next::Start(()) {
+            return answer;
         }
         if !self.take_credit(id) {
             return Next::None;
@@ -198,33 +201,43 @@ impl ChannelTable {
         self.policies.as_ref().map_or(Costs::NONE, |it| it.costs(id, entry, now))
     }
 
-    /// Returns whether a call of a channel that costs as much may start as far as time goes: by the
-    /// limits of its channel, and by those that all share and that are paid in turn. `is_first` tells
-    /// whether nobody waits for these before it.
-    fn in_time(
+    /// Returns whether a call of a line may start that costs as much: the one question about it, which
+    /// also asks for permits that others may take. `is_first` tells whether nobody waits before it for
+    /// the limits that all channels share. Its credit is [taken](Self::take_credit) behind that.
+    fn may_start(
         &mut self,
         id: ChannelId,
+        line: Line,
         costs: &Costs,
         is_first: impl FnOnce(&Self) -> bool,
         now: ProcessingTime,
     ) -> Next<()> {
-        if self.policies.is_none() {
-            return Next::Start(());
+        let Some(policies) = &self.policies else { return Next::Start(()) };
+        let asks_others = policies.asks_others();
+        if line == Line::Records {
+            if self.channels[id].is_held {
+                return Next::None;
+            }
+            if let Some(at) = self.look(id, costs, now) {
+                return Next::WaitUntil(at);
+            }
+            if !asks_others {
+                return Next::Start(());
+            }
         }
-        if self.channels[id].is_held {
+        if !self.has_credit(id) {
             return Next::None;
         }
-        if let Some(at) = self.consult_for(id, costs, true, now) {
-            return Next::WaitUntil(at);
-        }
-        if self.policies.as_ref().is_none_or(|it| it.is_free(costs)) {
-            return Next::Start(());
-        }
-        if !is_first(self) {
+        if self.policies.as_ref().is_some_and(|it| it.is_paid_in_turn(costs)) && !is_first(self) {
             return Next::None;
         }
-        let opens_at = self.policies.as_mut().and_then(|it| it.ask_shared(costs, now));
-        opens_at.map_or(Next::Start(()), Next::WaitUntil)
+        let asked = self.policies.as_mut().and_then(|it| it.ask(id, line, costs, now));
+        let Some(at) = asked else { return Next::Start(()) };
+        if line == Line::Records {
+            // It has a place in line now, until which its channel is held.
+            self.look(id, costs, now);
+        }
+        Next::WaitUntil(at)
     }
 
     // --- what time does to channels ---
@@ -256,24 +269,22 @@ impl ChannelTable {
         }
     }
 
-    /// Asks the policies of a channel, and lets it be held or go on as they say for the record that
+    /// Looks at the policies of a channel, and lets it be held or go on as they say for the record that
     /// is called next.
     pub(super) fn consult(&mut self, id: ChannelId, now: ProcessingTime) {
         if self.policies.is_some() {
             let foremost = self.channels[id].foremost(&self.nodes);
             let costs = self.costs(id, foremost, now);
-            self.consult_for(id, &costs, false, now);
+            self.look(id, &costs, now);
         }
     }
 
-    /// Does as [`consult`](Self::consult) for a call that costs as much. With `asks` it would start now:
-    /// nobody else takes permits, such as those that wait for a credit. Returns when it may start as far as
-    /// its channel's time goes, if not now.
-    fn consult_for(
+    /// Does as [`consult`](Self::consult) for a call that costs as much; returns when it may start as far
+    /// as its channel's time goes, if not now. Asks for nothing.
+    fn look(
         &mut self,
         id: ChannelId,
         costs: &Costs,
-        asks: bool,
         now: ProcessingTime,
     ) -> Option<ProcessingTime> {
         let policies = self.policies.as_mut()?;
@@ -281,7 +292,7 @@ impl ChannelTable {
         // The clock matters only to what waits, and to what others wait for outside.
         let is_awaited = channel.waiting > 0 || self.config.is_single;
         let counts_asked = self.wait_bound.is_some_and(|it| it.counts_asked);
-        let verdict = policies.verdict(id, costs, asks, counts_asked, now);
+        let verdict = policies.verdict(id, costs, counts_asked, now);
         channel.account.watch(verdict.is_watching);
         let held_until = verdict.held_until.filter(|_| is_awaited);
         policies.hold(id, held_until);

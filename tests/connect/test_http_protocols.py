@@ -113,6 +113,46 @@ def test_a_first_connection_that_stalls_holds_up_no_later_call(front, listen):
     assert len([protocol for protocol in found if protocol]) >= CALLS - 1
 
 
+def slow_logins(number_of: set[int]) -> Spoil:
+    """Has the first that a server says over each connection wait for longer than an attempt may."""
+
+    def slow(number: int, sent: bytes) -> bytes:
+        if number not in number_of:
+            number_of.add(number)
+            threading.Event().wait(0.9)
+        return sent
+
+    return slow
+
+
+@pytest.mark.parametrize("retry", [0, sa.retry.fixed_delay(12, "50ms")])
+@pytest.mark.parametrize("listen", ["", "http2"])
+def test_a_login_that_takes_longer_than_an_attempt_is_made_once_a_connection(front, listen, retry):
+    logins: set[int] = set()
+    options = {"attempt_timeout": "300ms", "retry": retry, "max_concurrency": 4}
+
+    with front.before(SAYS_PROTOCOL, listen=listen, spoil=slow_logins(logins)) as url:
+        found = front.protocols(url, 23, **options)
+
+    assert found == ["HTTP/2.0" if listen else "HTTP/1.1"] * 23
+    assert len(logins) <= 4
+
+
+@pytest.mark.parametrize("listen", ["", "http2"])
+def test_a_login_goes_on_when_the_rows_that_came_first_have_run_out_of_time(front, listen):
+    logins: set[int] = set()
+    options = {"timeout": "190ms", "retry": 0, "on_error": "null", "max_concurrency": 1}
+
+    with front.before(SAYS_PROTOCOL, listen=listen, spoil=slow_logins(logins)) as url:
+        found = front.protocols(url, 23, **options)
+
+    lost = found.count(None)
+    assert 0 < lost < 23
+    assert found == [None] * lost + ["HTTP/2.0" if listen else "HTTP/1.1"] * (23 - lost)
+    # Others are tried beside one that stalls, in case that it does so for ever.
+    assert len(logins) <= lost
+
+
 def test_a_first_connection_that_fails_holds_up_no_later_call(front):
     def cut_first(number: int, sent: bytes) -> bytes | None:
         return None if number == 0 else sent

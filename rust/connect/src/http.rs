@@ -23,6 +23,7 @@ mod client;
 mod clients;
 mod config;
 mod connect;
+mod dials;
 mod engine;
 pub(crate) mod failure;
 mod fields;
@@ -182,9 +183,9 @@ impl NativeFunction for HttpConfig {
 
     fn concurrency(&self) -> Result<Concurrency, StartError> {
         // Clients make as many connections as there are calls, so no task takes those of another.
-        let Some(batch) = &self.batch else { return Ok(Concurrency::of_task(self.connections)) };
-        let rows = self.connections.saturating_mul(batch.max_rows.max(1));
-        Ok(Concurrency::of_task(rows).beginning(Begins::WhenSaid))
+        let rows = self.batch.as_ref().map_or(1, |it| it.max_rows.max(1));
+        let calls = self.connections.saturating_mul(rows);
+        Ok(Concurrency::of_task(calls).beginning(Begins::WhenSaid))
     }
 
     fn start(&self, start: Start) -> Result<TaskFunction, StartError> {

@@ -111,7 +111,10 @@ pub(super) async fn call(
     attempt: AttemptId,
     request: Outgoing,
 ) -> EndedCall {
-    let (outcome, status, left) = match exchange(&clients, &rules, &watch, request).await {
+    let exchanged = exchange(&clients, &rules, &watch, request).await;
+    // One that found no connection has begun, too: to look for one was its attempt.
+    watch.begin();
+    let (outcome, status, left) = match exchanged {
         Ok(answer) => {
             let Reply { status, headers, .. } = &answer.reply;
             let (status, left) = (status.as_u16(), rules.left(headers));

@@ -5,19 +5,21 @@ use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use sparkawait_task::error::StartError;
 use sparkawait_task::shared::{Lender, Lent};
 use sparkawait_task::supervision::spawn_aside;
 use tokio::runtime::Handle;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use url::Url;
 
 use super::client::ClientSettings;
-use super::connect::{Connector, Made, NoConnection};
+use super::connect::{Connector, Made};
+use super::dials::{Dial, Dialled, NoConnection};
 use super::http1::Line;
 use super::http2::Stream;
-use super::place::{Next, Origin, Place, SWEEP};
+use super::place::{Next, Origin, PATIENCE, Place, SWEEP};
 use super::protocol::Protocol;
 use super::proxies::Proxies;
 
@@ -92,7 +94,7 @@ impl Drop for Lacking<'_> {
     }
 }
 
-/// A call that makes a connection others may wait for; they hear of its end.
+/// A connection that is being made and others may wait for; they hear of its end.
 struct Seek<'a> {
     place: &'a Place,
     number: Option<u64>,
@@ -104,6 +106,40 @@ impl Drop for Seek<'_> {
         self.place.state().sought(self.number, self.found);
         if self.number.is_some() {
             self.place.news.notify_waiters();
+        }
+    }
+}
+
+/// A call that waits for a connection. If it gives up, the connection is made all the same.
+struct Waiting<'a> {
+    clients: &'a Clients,
+    place: &'a Arc<Place>,
+    dial: Option<Dial>,
+}
+
+impl<'a> Waiting<'a> {
+    fn new(clients: &'a Clients, place: &'a Arc<Place>, dial: Dial) -> Self {
+        Self { clients, place, dial: Some(dial) }
+    }
+
+    async fn made(mut self) -> Dialled {
+        let Some(dial) = &mut self.dial else { return Ok(None) };
+        let made = dial.made().await;
+        self.dial = None;
+        made
+    }
+
+    /// Waits no longer than that; `None` if it takes longer.
+    async fn made_within(self, limit: Duration) -> Option<Dialled> {
+        timeout(limit, self.made()).await.ok()
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if let Some(dial) = self.dial.take() {
+            self.place.state().leave(dial);
+            self.clients.look_after();
         }
     }
 }
@@ -181,7 +217,7 @@ impl Clients {
         is_new: bool,
         careful: bool,
     ) -> Result<Taken, NoConnection> {
-        let mut lacking = None;
+        let (mut lacking, mut is_patient) = (None, true);
         loop {
             let mut news = pin!(place.news.notified());
             let next = {
@@ -202,8 +238,19 @@ impl Clients {
                     if seek.is_some() && lacking.is_none() {
                         lacking = Some(Lacking::new(place));
                     }
-                    if let Some(taken) = self.make(place, seek).await? {
-                        return Ok(taken);
+                    let left = (seek.is_none() && is_patient).then(|| place.state().adopt());
+                    if let Some(dial) = left.flatten() {
+                        let made = Waiting::new(self, place, dial).made_within(PATIENCE).await;
+                        // One that stalls holds nobody up: the next one is its own.
+                        is_patient = made.is_some();
+                        if let Some(Ok(Some(line))) = made {
+                            return Ok(Taken::Line(line));
+                        }
+                        continue;
+                    }
+                    // If it is shared, there is room on it now, or others have taken all of that.
+                    if let Some(line) = self.dial(place, seek).made().await? {
+                        return Ok(Taken::Line(line));
                     }
                 }
                 Next::Wait(until) => {
@@ -220,12 +267,19 @@ impl Clients {
         }
     }
 
-    /// Makes a connection; `None` if others have taken all of it.
-    async fn make(
-        &self,
-        place: &Arc<Place>,
-        seek: Option<u64>,
-    ) -> Result<Option<Taken>, NoConnection> {
+    /// Has a connection made.
+    fn dial<'a>(&'a self, place: &'a Arc<Place>, seek: Option<u64>) -> Waiting<'a> {
+        let (me, to) = (Weak::clone(&self.me), Arc::clone(place));
+        let dial = Dial::start(async move {
+            match me.upgrade() {
+                Some(clients) => clients.make(&to, seek).await,
+                None => Err(NoConnection::Failed("its connections were let go".into())),
+            }
+        });
+        Waiting::new(self, place, dial)
+    }
+
+    async fn make(&self, place: &Arc<Place>, seek: Option<u64>) -> Dialled {
         let mut sought = Seek { place, number: seek, found: None };
         if self.connector.open.load(Ordering::Relaxed) >= self.most_open {
             self.make_room(self.most_open / 8);
@@ -238,12 +292,11 @@ impl Clients {
         };
         sought.found = Some(made.protocol());
         Ok(match made {
-            Made::Line(line) => Some(Taken::Line(line)),
+            Made::Line(line) => Some(line),
             Made::Shared(line) => {
                 self.look_after();
-                let mut state = place.state();
-                state.share(&line);
-                line.take().map(|stream| Taken::Stream(StreamOf::new(stream, place)))
+                place.state().share(&line);
+                None
             }
         })
     }
@@ -281,7 +334,7 @@ impl Clients {
     }
 
     /// Has connections looked at while there are any that nobody uses.
-    fn look_after(&self) {
+    pub(super) fn look_after(&self) {
         if self.is_sweeping.load(Ordering::Relaxed) || self.is_sweeping.swap(true, Ordering::AcqRel)
         {
             return;

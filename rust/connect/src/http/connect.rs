@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How a connection is made: names, addresses, proxies, TLS.
 
-use std::error::Error as StdError;
 use std::future::{Ready, ready};
 use std::io;
 use std::sync::Arc;
@@ -20,23 +19,14 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tower_service::Service;
 
-use super::guard::{Forbidden, forbidden, leave_out_forbidden};
+use super::dials::{Cause, NoConnection};
+use super::guard::{forbidden, leave_out_forbidden};
 use super::http1::Line;
 use super::http2::{Pings, SharedLine};
 use super::place::Origin;
 use super::protocol::{Protocol, Version};
 use super::wire::{Open, Wire};
 use crate::dial::{Addresses, Duplex};
-
-type Cause = Box<dyn StdError + Send + Sync>;
-
-/// Why there is no connection.
-#[derive(Debug)]
-pub(super) enum NoConnection {
-    TimedOut,
-    Forbidden(Forbidden),
-    Failed(Cause),
-}
 
 /// A connection that was made.
 pub(super) enum Made {
@@ -148,15 +138,6 @@ async fn open(host: &str, port: u16, is_of_row: bool) -> Result<TcpStream, NoCon
     Ok(addresses.dial().await?)
 }
 
-impl From<io::Error> for NoConnection {
-    fn from(error: io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::TimedOut => Self::TimedOut,
-            _ => Self::Failed(error.into()),
-        }
-    }
-}
-
 impl Made {
     /// What it speaks.
     pub(super) fn protocol(&self) -> Protocol {
@@ -165,27 +146,6 @@ impl Made {
             Self::Shared(_) => Protocol::Http2,
         }
     }
-}
-
-impl NoConnection {
-    /// Whether this process has no file left to open.
-    pub(super) fn has_no_files(&self) -> bool {
-        let Self::Failed(cause) = self else { return false };
-        let code = io_error(cause.as_ref()).and_then(io::Error::raw_os_error);
-        code == Some(rustix::io::Errno::MFILE.raw_os_error())
-    }
-}
-
-/// Finds what the system said among what an error was caused by.
-fn io_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a io::Error> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(found) = error.downcast_ref() {
-            return Some(found);
-        }
-        next = error.source();
-    }
-    None
 }
 
 /// Encrypts a connection; returns whether HTTP/2 was negotiated.

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use sparkawait_core::operator::AttemptId;
+use sparkawait_core::operator::{AttemptId, Begins};
 use sparkawait_task::error::{StartError, TaskError};
-use sparkawait_task::function::{Call, Calls};
+use sparkawait_task::function::{Call, Calls, Replies};
 use sparkawait_task::native::Start;
 use sparkawait_task::shared::Lent;
 use sparkawait_task::worker::{Command, Commands, Worker};
@@ -19,7 +19,7 @@ use super::answers::{Answers, Ended};
 use super::call::{CallRules, EndedCall, Outcome, call};
 use super::clients::Clients;
 use super::request::RequestTemplates;
-use super::watch::{Clock, Watch, Watched, next_tick};
+use super::watch::{Begun, Clock, Watch, Watched, next_tick};
 
 /// Times that calls in progress may go on before those that ended are answered.
 ///
@@ -35,6 +35,8 @@ pub(super) struct Engine {
     rules: Arc<CallRules>,
     answers: Answers,
     clock: Arc<Clock>,
+    /// Calls that begin, if anybody wants to know.
+    begun: Option<Arc<Begun>>,
     running: FuturesUnordered<Watched<EndedCall>>,
     /// One for each running call.
     watches: HashMap<AttemptId, Arc<Watch>, RandomState>,
@@ -50,7 +52,9 @@ impl Engine {
         answers: Answers,
         start: Start,
     ) -> Worker {
+        let is_told = start.replies.begins() == Begins::WhenSaid;
         let engine = Self {
+            begun: is_told.then(Arc::default),
             clients,
             requests,
             clock: Arc::new(Clock::new(rules.silence)),
@@ -73,7 +77,9 @@ impl Engine {
                     Some(command) => self.obey(command),
                     None => return,
                 },
-                Some(ended) = self.running.next(), if !self.running.is_empty() => {
+                Some(ended) = telling(
+                    self.begun.as_deref(), &self.answers.replies, self.running.next(),
+                ), if !self.running.is_empty() => {
                     self.end(ended);
                     self.collect().await;
                     Ok(())
@@ -83,6 +89,9 @@ impl Engine {
                     Ok(())
                 }
             };
+            if let Some(begun) = &self.begun {
+                begun.tell(|it| self.answers.replies.started(it));
+            }
             let ended = std::mem::take(&mut self.ended);
             if let Err(error) = done.and_then(|()| self.answers.send(ended)) {
                 self.answers.replies.fail(error);
@@ -112,7 +121,9 @@ impl Engine {
         for Call { attempt, batch, row } in calls.calls.iter().copied() {
             let outcome = match rows[batch as usize].request(&self.clients, row as usize) {
                 Ok(Some(request)) => {
-                    let (rules, watch) = (Arc::clone(&self.rules), Watch::new(&self.clock));
+                    let begun = self.begun.as_ref().map(|it| (Arc::clone(it), attempt));
+                    let (rules, watch) =
+                        (Arc::clone(&self.rules), Watch::saying(&self.clock, begun));
                     self.watches.insert(attempt, Arc::clone(&watch));
                     let clients = Arc::clone(&self.clients);
                     let call = call(clients, rules, Arc::clone(&watch), attempt, request);
@@ -148,5 +159,13 @@ impl Engine {
             }
             yield_now().await;
         }
+    }
+}
+
+/// Waits for calls, and tells which of them begin, if anybody wants to know.
+async fn telling<T>(begun: Option<&Begun>, replies: &Replies, calls: impl Future<Output = T>) -> T {
+    match begun {
+        Some(begun) => begun.telling(|it| replies.started(it), calls).await,
+        None => calls.await,
     }
 }

@@ -10,7 +10,7 @@ use sparkawait_core::policy::CallSign;
 use sparkawait_task::cause::Cause;
 use sparkawait_task::error::CallFailure;
 
-use super::connect::NoConnection;
+use super::dials::NoConnection;
 use super::guard::Forbidden;
 use super::http2;
 use super::reply::{Broken, Outgoing};

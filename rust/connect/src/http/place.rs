@@ -15,6 +15,7 @@ use hyper_util::client::proxy::matcher::Intercept;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::dials::Dial;
 use super::http1::Line;
 use super::http2::{SharedLine, Stream};
 use super::protocol::Protocol;
@@ -40,7 +41,7 @@ const SHORTEST_SEEN: Duration = Duration::from_secs(1);
 const SEEN_FOR: Duration = Duration::from_secs(5 * 60);
 
 /// How long calls wait for a connection that another one makes, which takes two or three round trips.
-const PATIENCE: Duration = Duration::from_millis(250);
+pub(super) const PATIENCE: Duration = Duration::from_millis(250);
 
 /// How long calls wait for another connection to a server that takes no request over the one that there
 /// is; twice as long for each further one.
@@ -51,6 +52,9 @@ const NO_STREAM_LOOK: Duration = Duration::from_millis(50);
 
 /// Most connections that are made at a time because those before stalled or failed.
 const WIDEST: usize = 64;
+
+/// Most connections that are made on for calls which have given up.
+const MOST_LEFT: usize = WIDEST;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 
@@ -124,6 +128,8 @@ pub(super) struct State {
     /// Idle ones; those that served last are at the end.
     idle: Vec<Line>,
     shared: Vec<Arc<SharedLine>>,
+    /// Connections that are being made for calls which have given up.
+    left: Vec<Dial>,
     pub(super) speaks: Option<Protocol>,
     /// Requests that one connection of HTTP/2 has at a time.
     streams: usize,
@@ -146,7 +152,7 @@ pub(super) struct State {
 pub(super) enum Next {
     Take(Line),
     Share(Stream),
-    /// It makes one itself; give the number back.
+    /// It has one made; give the number back.
     Make(Option<u64>),
     /// Others do; it looks again on news, or then.
     Wait(Instant),
@@ -196,6 +202,7 @@ impl State {
         Self {
             idle: Vec::new(),
             shared: Vec::new(),
+            left: Vec::new(),
             speaks,
             streams,
             seeks: Vec::new(),
@@ -219,6 +226,7 @@ impl State {
         if !careful {
             self.carefree_at = Some(now);
         }
+        self.take_in(now);
         if !is_new && let Some(line) = self.take_idle(now, careful) {
             return Next::Take(line);
         }
@@ -333,6 +341,33 @@ impl State {
         }
     }
 
+    /// Keeps a connection that is being made for a call which has given up; of many the one that takes
+    /// longest is given up, too.
+    pub(super) fn leave(&mut self, dial: Dial) {
+        if self.left.len() >= MOST_LEFT {
+            drop(self.left.remove(0));
+        }
+        self.left.push(dial);
+    }
+
+    /// Returns the one of these that was begun first, if it is not there yet.
+    pub(super) fn adopt(&mut self) -> Option<Dial> {
+        (!self.left.is_empty()).then(|| self.left.remove(0))
+    }
+
+    /// Keeps those of these that are there by now for the next calls.
+    fn take_in(&mut self, now: Instant) {
+        let mut under_way = Vec::new();
+        for mut dial in std::mem::take(&mut self.left) {
+            match dial.outcome() {
+                Some(Ok(Some(line))) => self.keep(line, now),
+                Some(Ok(None) | Err(_)) => {}
+                None => under_way.push(dial),
+            }
+        }
+        self.left = under_way;
+    }
+
     /// Shares a connection, and notes what the server speaks and allows.
     pub(super) fn share(&mut self, line: &Arc<SharedLine>) {
         self.streams = line.streams();
@@ -363,6 +398,7 @@ impl State {
     /// Closes what was idle for too long, and what the server has closed; returns whether anything is
     /// left to look after.
     pub(super) fn sweep(&mut self, now: Instant) -> bool {
+        self.take_in(now);
         let longest = self.longest_idle(now, self.is_only_careful(now));
         let mut kept = None;
         self.idle.retain_mut(|line| {
@@ -376,7 +412,7 @@ impl State {
         self.note_kept(kept, now);
         self.leave_shared(now);
         self.shared.retain(|it| it.idle_since().is_none_or(|since| now < since + longest));
-        !self.idle.is_empty() || !self.shared.is_empty()
+        !self.is_empty()
     }
 
     /// When the connections that are idle were used last.
@@ -386,7 +422,7 @@ impl State {
 
     /// Whether nothing is kept here.
     pub(super) fn is_empty(&self) -> bool {
-        self.idle.is_empty() && self.shared.is_empty()
+        self.idle.is_empty() && self.shared.is_empty() && self.left.is_empty()
     }
 }
 

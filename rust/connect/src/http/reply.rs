@@ -13,7 +13,7 @@ use hyper::body::{Body, Incoming};
 use tokio::time::Instant;
 
 use super::clients::{Clients, StreamOf, Taken};
-use super::connect::NoConnection;
+use super::dials::NoConnection;
 use super::http1::{Line, Lost};
 use super::http2;
 use super::packed::{TAKEN, Unpacked, Unpacker, may_ask};

@@ -31,6 +31,7 @@ pub(super) async fn send(
     loop {
         let taken = clients.take(&request.place, is_new, !is_repeatable).await;
         let taken = taken.map_err(Broken::NoConnection)?;
+        watch.begin();
         let error = match request.over(taken, clients, most_bytes, watch).await {
             Ok(reply) => return Ok(reply),
             Err(error) => error,

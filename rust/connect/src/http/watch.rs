@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Calls that can be ended from outside, and one timer for the silence of all of them.
+//! Calls that can be ended from outside, that say when they begin, and one timer for the silence of
+//! all of them.
 //!
 //! A call notes until when its server may be silent; the engine's tick wakes those whose time is up.
 //! A timer for each wait would be set and taken back several times for each row.
@@ -7,13 +8,14 @@
 use std::future::Future;
 use std::iter;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::task::AtomicWaker;
+use sparkawait_core::operator::AttemptId;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 /// Ticks in the time that a server may be silent: it is so exact.
@@ -81,12 +83,47 @@ pub(super) async fn next_tick(interval: &mut Option<Interval>) {
     }
 }
 
+/// Calls that have begun, and nobody was told of yet.
+///
+/// A call begins when it has its connection, and whom it calls as, or could get none. Calls that are
+/// polled together are told of together.
+#[derive(Debug, Default)]
+pub(super) struct Begun(Mutex<Vec<AttemptId>>);
+
+impl Begun {
+    /// Tells which calls have begun, if any have.
+    pub(super) fn tell(&self, tell: impl FnOnce(&[AttemptId])) {
+        let begun = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        if !begun.is_empty() {
+            tell(&begun);
+        }
+    }
+
+    /// Waits for calls, and tells of those that begin before anybody hears what they came to.
+    pub(super) async fn telling<T>(
+        &self,
+        tell: impl Fn(&[AttemptId]),
+        calls: impl Future<Output = T>,
+    ) -> T {
+        let mut calls = pin!(calls);
+        std::future::poll_fn(|context| {
+            let polled = calls.as_mut().poll(context);
+            self.tell(&tell);
+            polled
+        })
+        .await
+    }
+}
+
 /// What the engine and one of its calls tell one another.
 #[derive(Debug)]
 pub(super) struct Watch {
     clock: Arc<Clock>,
     waker: AtomicWaker,
     is_ended: AtomicBool,
+    has_begun: AtomicBool,
+    /// Where it says that it begins, if anybody wants to know.
+    begun: Option<(Arc<Begun>, AttemptId)>,
     /// The tick at which its server was silent for too long.
     due: AtomicU64,
 }
@@ -97,9 +134,28 @@ pub(super) struct Silent;
 
 impl Watch {
     pub(super) fn new(clock: &Arc<Clock>) -> Arc<Self> {
-        let (waker, is_ended, due) =
-            (AtomicWaker::new(), AtomicBool::new(false), AtomicU64::new(NEVER));
-        Arc::new(Self { clock: Arc::clone(clock), waker, is_ended, due })
+        Self::saying(clock, None)
+    }
+
+    /// Makes that of a call which says when it begins.
+    pub(super) fn saying(clock: &Arc<Clock>, begun: Option<(Arc<Begun>, AttemptId)>) -> Arc<Self> {
+        Arc::new(Self {
+            clock: Arc::clone(clock),
+            waker: AtomicWaker::new(),
+            is_ended: AtomicBool::new(false),
+            has_begun: AtomicBool::new(false),
+            begun,
+            due: AtomicU64::new(NEVER),
+        })
+    }
+
+    /// Says that the call begins, if it has not said so.
+    pub(super) fn begin(&self) {
+        if let Some((begun, attempt)) = &self.begun
+            && !self.has_begun.swap(true, Ordering::Relaxed)
+        {
+            begun.0.lock().unwrap_or_else(PoisonError::into_inner).push(*attempt);
+        }
     }
 
     /// Whether it waits for its server.

@@ -23,7 +23,7 @@ use crate::http::answers::{Answers, Ended};
 use crate::http::call::{CallRules, EndedCall, Outcome, call};
 use crate::http::clients::Clients;
 use crate::http::reply::Outgoing;
-use crate::http::watch::{Clock, Watch};
+use crate::http::watch::{Begun, Clock, Watch};
 use crate::lines::Lines;
 use crate::requests::{Asks, AwaitedCalls};
 
@@ -103,7 +103,6 @@ impl Asks for BatchEngine {
         if let Source::Items(head, Doubt::Suspected(suspicion)) = &source {
             return self.look_for_rows_at_fault(head, suspicion, &items, &wanted).await;
         }
-        self.answers.replies.started(&attempts);
         if let Some(flags) = wanted.flags(&attempts) {
             let mut flags = flags.into_iter();
             items.retain(|_| flags.next().unwrap_or_default());
@@ -196,11 +195,13 @@ impl BatchEngine {
         self.answers.replies.requested(first);
         let clock = Arc::new(Clock::new(self.rules.silence));
         let (clients, rules) = (Arc::clone(&self.clients), Arc::clone(&self.rules));
-        let request = call(clients, rules, Watch::new(&clock), first, sent.request.clone());
+        let (begun, replies) = (Arc::<Begun>::default(), &self.answers.replies);
+        let watch = Watch::saying(&clock, Some((Arc::clone(&begun), first)));
+        let request = clock.run(call(clients, rules, watch, first, sent.request.clone()));
         tokio::select! {
             biased;
             () = wanted.none_of(attempts) => None,
-            ended = clock.run(request) => Some(ended),
+            ended = begun.telling(|_| replies.started(attempts), request) => Some(ended),
         }
     }
 
@@ -353,7 +354,6 @@ impl BatchEngine {
             let Some(request) = head.request(std::slice::from_ref(item)) else {
                 return Ok(unmade(items));
             };
-            self.answers.replies.started(&attempt);
             rest.retain(|it| *it != item.attempt);
             let sent = Arc::new(Sent::new(request, vec![item.clone()]));
             let Some(mut call) = self.send(&sent, &attempt, wanted).await else { continue };

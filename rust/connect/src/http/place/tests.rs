@@ -201,3 +201,23 @@ fn without_http2_nobody_waits_for_anybody() {
         assert!(matches!(state.next(Instant::now(), false, false, false), Next::Make(None)));
     }
 }
+
+#[tokio::test]
+async fn what_is_made_for_calls_that_gave_up_is_bounded_and_the_first_is_taken_first() {
+    let mut state = state(Some(Protocol::Http1), 1);
+    let (ours, _theirs) = wire();
+    let made = Line::new(ours).await.unwrap();
+    state.leave(Dial::start(std::future::pending()));
+    state.leave(Dial::start(async { Ok(Some(made)) }));
+    state.leave(Dial::start(async { Ok(None) }));
+    tokio::task::yield_now().await;
+
+    assert!(matches!(state.next(Instant::now(), false, false, false), Next::Take(_)));
+    assert_eq!((state.left.len(), state.idle.len()), (1, 0), "one is under way");
+    assert!(!state.is_empty() && state.adopt().is_some() && state.is_empty());
+
+    for _ in 0..MOST_LEFT + 3 {
+        state.leave(Dial::start(std::future::pending()));
+    }
+    assert_eq!(state.left.len(), MOST_LEFT);
+}

@@ -107,13 +107,14 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
     )
     max_concurrency = MAX_CONCURRENCY
     capacity = Option(
-        "rows that a task holds, completed ones included. Ordered mode holds eight times as"
-        " many rows as calls, because completed rows wait for slow ones. It never makes more"
+        "rows that a task holds, completed ones included. Ordered mode holds more rows than"
+        " calls, because completed rows wait for slow ones: at first 8 for each call, and up to"
+        " 100, or 16 MB of results, as rows are taken. It never makes more"
         ' calls. A text such as `"256 MB"` (powers of 1024) limits memory instead of rows:'
         " results plus 128 bytes per row",
         optional(rows_or_bytes),
         type="Size | None",
-        shown="= `max_concurrency`; 8 x if ordered",
+        shown="= `max_concurrency`; 8 to 100 x if ordered",
         of_function=False,
     )
     retry = RETRY

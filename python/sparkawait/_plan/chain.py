@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from sparkawait._call_info import CALL_TYPE
 from sparkawait._emission import Tuning
-from sparkawait._plan.capacity import rows_per_call
-from sparkawait._plan.checks import MAX_COUNT, refuse
+from sparkawait._plan.capacity import Bounds, held
+from sparkawait._plan.checks import refuse
 from sparkawait._plan.function_checks import may_return_several
 from sparkawait._plan.plan import FunctionGroup, Mode, Plan, joined, without
 from sparkawait._quantities import Bytes
@@ -207,8 +207,9 @@ def side_by_side(
         max_bytes=tuning.max_bytes, target_latency=tuning.target_latency, warm_up=False
     )
     capacity = options.capacity
-    in_bytes = int(capacity) if isinstance(capacity, Bytes) else None
-    if capacity is not None and in_bytes is None:
+    if isinstance(capacity, Bytes):
+        capacity = None
+    if capacity is not None:
         shared["capacity"] = capacity
     taken: set[str] = set()
     branches: list[Plan] = []
@@ -222,13 +223,14 @@ def side_by_side(
             )
         branches.append(replace(branch, name=numbered(branch.function_name, taken)))
     _check_told(branches)
-    if capacity is None or in_bytes is not None:
-        order = mode if in_bytes is None else "unordered"
-        held = (rows_per_call(order, it.facts) * it.max_concurrency for it in branches)
-        capacity = min(max(held), MAX_COUNT)
+    if capacity is None:
+        bound = held(mode, options, [(it.max_concurrency, it.facts) for it in branches])
+    else:
+        bound = Bounds(capacity, capacity)
+    most = bound.rows if bound.growth is None else bound.growth.rows
     # A row that a branch tries again holds no other up.
     branches = [
-        it if it.batch is not None else replace(it, capacity=max(it.capacity, capacity))
+        it if it.batch is not None else replace(it, capacity=max(it.capacity, most))
         for it in branches
     ]
     schema = joined(branches)
@@ -239,9 +241,10 @@ def side_by_side(
         declared_schema=schema,
         # The calls have timeouts, each its own.
         options=WaitOptions(**of_rows, timeout=None),
-        capacity=capacity,
-        max_concurrency=capacity,
-        capacity_bytes=in_bytes,
+        capacity=bound.rows,
+        max_concurrency=most,
+        capacity_bytes=bound.bytes,
+        growth=bound.growth,
         key=key,
         hidden=hidden,
         branches=tuple(branches),

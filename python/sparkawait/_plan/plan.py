@@ -21,6 +21,7 @@ import pyarrow as pa
 from sparkawait._call_info import CALL_TYPE
 from sparkawait._core import Native, ResultColumns
 from sparkawait._plan.arrow_types import nullable
+from sparkawait._plan.capacity import Growth
 from sparkawait._plan.checks import (
     rename_of,
     require_column,
@@ -96,8 +97,10 @@ class Plan:
         function: What is called for every row.
         declared_schema: The columns that the function returns, as it declared them.
         options: The options, checked; what follows from several of them is below.
-        capacity: Rows admitted and not yet emitted; with `capacity_bytes` not yet completed.
+        capacity: Rows admitted and not yet emitted, at first; with `capacity_bytes` those that are
+            not completed.
         capacity_bytes: Bytes of completed rows.
+        growth: How far `capacity` grows, if it does.
         max_concurrency: Calls in flight, no more than a native function can have.
         facts: What the function said of itself on the driver; of its schema, see above.
         not_repeated: Why a call that may have been carried out is not made again, if it is not.
@@ -125,6 +128,7 @@ class Plan:
     facts: Facts = UNKNOWN
     not_repeated: str | None = None
     capacity_bytes: int | None = None
+    growth: Growth | None = None
     key: tuple[str, ...] | None = None
     hidden: tuple[str, ...] = ()
     keeps_input: bool = True
@@ -346,8 +350,9 @@ class Plan:
             "hidden_schema": pa.schema([input_schema.field(name) for name in self.hidden]),
             "carried_schema": carried or pa.schema([]),
             "result_schema": self.result_schema,
-            "capacity": self.capacity,
+            "capacity": self.capacity if self.growth is None else self.growth.rows,
             "capacity_bytes": self.capacity_bytes,
+            "growth": self.growth and (self.capacity, self.growth.bytes),
             # Rows that wait for a batch are in flight; the runner bounds the calls.
             "max_concurrency": self.rows_called,
             "begins_when_said": self.batch is not None,  # its rows wait in line for their call

@@ -115,15 +115,16 @@ def resolve_unpickled(
     checked_function, facts = to_function(function)
     _check_together(checked, checked_function, facts)
     _check_named(checked)
-    max_concurrency, capacity, capacity_bytes = bounds(mode, checked, facts)
+    bound = bounds(mode, checked, facts)
     plan = Plan(
         mode=mode,
         function=checked_function,
         declared_schema=declared_schema(checked_function, facts, checked.schema),
         options=checked,
-        capacity=capacity,
-        capacity_bytes=capacity_bytes,
-        max_concurrency=_calls(checked_function, facts, max_concurrency, asked_calls(checked)),
+        capacity=bound.rows,
+        capacity_bytes=bound.bytes,
+        growth=bound.growth,
+        max_concurrency=_calls(checked_function, facts, bound.calls, asked_calls(checked)),
         facts=replace(facts, schema=None),
         not_repeated=why_not_repeated(checked_function, facts, checked),
         key=named_key,
@@ -133,7 +134,7 @@ def resolve_unpickled(
         route=_route(checked, checked_function),
     )
     if plan.route is not None:
-        plan = replace(plan, credits=_credits(plan, max_concurrency))
+        plan = replace(plan, credits=_credits(plan, bound.calls))
     plan.check_names()
     if checked.carry_over is not None:
         check_no_rules(plan, "carry_over", "give the columns as a text, and check what comes out")

@@ -81,10 +81,11 @@ def ordered_wait(
             `Retry-After` is waited out unless you give `max_wait`. Default: `timeout`.
         max_concurrency: Calls in flight per task. `sa.Adaptive(1, 500)` finds out what the
             destination bears. Default: 100; no more than `capacity`.
-        capacity: Rows that a task holds, completed ones included. Ordered mode holds eight times as
-            many rows as calls, because completed rows wait for slow ones. It never makes more
-            calls. A text such as `"256 MB"` (powers of 1024) limits memory instead of rows: results
-            plus 128 bytes per row. Default: `max_concurrency`; 8 x if ordered.
+        capacity: Rows that a task holds, completed ones included. Ordered mode holds more rows than
+            calls, because completed rows wait for slow ones: at first 8 for each call, and up to
+            100, or 16 MB of results, as rows are taken. It never makes more calls. A text such as
+            `"256 MB"` (powers of 1024) limits memory instead of rows: results plus 128 bytes per
+            row. Default: `max_concurrency`; 8 to 100 x if ordered.
         retry: How often, and when, a failed call is made again: `3` means
             `sa.retry.exponential_backoff(3)`, `0` never; or a strategy of `sa.retry`. By default
             only calls that were not carried out: not sent, refused with 429, 503 and the like, or a
@@ -196,10 +197,11 @@ def unordered_wait(
             `Retry-After` is waited out unless you give `max_wait`. Default: `timeout`.
         max_concurrency: Calls in flight per task. `sa.Adaptive(1, 500)` finds out what the
             destination bears. Default: 100; no more than `capacity`.
-        capacity: Rows that a task holds, completed ones included. Ordered mode holds eight times as
-            many rows as calls, because completed rows wait for slow ones. It never makes more
-            calls. A text such as `"256 MB"` (powers of 1024) limits memory instead of rows: results
-            plus 128 bytes per row. Default: `max_concurrency`; 8 x if ordered.
+        capacity: Rows that a task holds, completed ones included. Ordered mode holds more rows than
+            calls, because completed rows wait for slow ones: at first 8 for each call, and up to
+            100, or 16 MB of results, as rows are taken. It never makes more calls. A text such as
+            `"256 MB"` (powers of 1024) limits memory instead of rows: results plus 128 bytes per
+            row. Default: `max_concurrency`; 8 to 100 x if ordered.
         retry: How often, and when, a failed call is made again: `3` means
             `sa.retry.exponential_backoff(3)`, `0` never; or a strategy of `sa.retry`. By default
             only calls that were not carried out: not sent, refused with 429, 503 and the like, or a
@@ -301,10 +303,11 @@ def key_ordered_wait(
             `Retry-After` is waited out unless you give `max_wait`. Default: `timeout`.
         max_concurrency: Calls in flight per task. `sa.Adaptive(1, 500)` finds out what the
             destination bears. Default: 100; no more than `capacity`.
-        capacity: Rows that a task holds, completed ones included. Ordered mode holds eight times as
-            many rows as calls, because completed rows wait for slow ones. It never makes more
-            calls. A text such as `"256 MB"` (powers of 1024) limits memory instead of rows: results
-            plus 128 bytes per row. Default: `max_concurrency`; 8 x if ordered.
+        capacity: Rows that a task holds, completed ones included. Ordered mode holds more rows than
+            calls, because completed rows wait for slow ones: at first 8 for each call, and up to
+            100, or 16 MB of results, as rows are taken. It never makes more calls. A text such as
+            `"256 MB"` (powers of 1024) limits memory instead of rows: results plus 128 bytes per
+            row. Default: `max_concurrency`; 8 to 100 x if ordered.
         retry: How often, and when, a failed call is made again: `3` means
             `sa.retry.exponential_backoff(3)`, `0` never; or a strategy of `sa.retry`. By default
             only calls that were not carried out: not sent, refused with 429, 503 and the like, or a

@@ -76,6 +76,8 @@ pub struct AsyncWaitOperator<E, R, F> {
     running: usize,
     /// Attempts that may run at this moment; none after a failure or close.
     window: usize,
+    /// Records that may be held at this moment.
+    capacity: usize,
     /// Records that were admitted and wait for a permit, in the order in which they became ready:
     /// after a back-off, a restore, or the end of an earlier one of their key. A permit is theirs
     /// before a new record is admitted.
@@ -129,6 +131,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                 .timeout
                 .map_or(u64::MAX, |it| (ProcessingTime::ZERO + it).as_nanos()),
             window: config.max_concurrency.get(),
+            capacity: config.capacity.get(),
             has_single_calls: config.hedge.is_none(),
             config,
             queue,
@@ -176,7 +179,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// Returns the number of free slots, for new records and for restored ones.
     fn slots(&self) -> usize {
         match &self.channels {
-            None => self.config.capacity.get().saturating_sub(self.taken_slots()),
+            None => self.capacity.saturating_sub(self.taken_slots()),
             Some(channels) => self.slots_beside(channels),
         }
     }
@@ -395,6 +398,13 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         self.start_waiting(now);
     }
 
+    /// Sets how many records may be held at this moment, up to `capacity` of the settings.
+    ///
+    /// It is that at first. If it is lowered, no record is let in until fewer are held.
+    pub fn set_capacity(&mut self, records: NonZeroUsize) {
+        self.capacity = records.min(self.config.capacity).get();
+    }
+
     /// Appends a watermark behind the records admitted so far.
     pub fn process_watermark(&mut self, watermark: Watermark) {
         if self.is_closed {
@@ -511,6 +521,11 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// Returns whether the outcome of `attempt` is awaited.
     pub fn awaits(&mut self, attempt: AttemptId) -> bool {
         !self.is_closed && self.queue.get_mut(attempt.entry).is_some_and(|it| it.awaits(attempt))
+    }
+
+    /// Returns the number of records that were emitted.
+    pub fn emitted(&self) -> u64 {
+        self.metrics.emitted
     }
 
     /// Returns the number of records held, pending and completed.

@@ -10,7 +10,7 @@ use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::OutputMode;
 use sparkawait_core::policy::{HedgeAfter, HedgeConfig, RetryBudgetConfig, WarmUpConfig};
 use sparkawait_core::retry::{AsyncRetryStrategy, Jitter};
-use sparkawait_runtime::BufferTimeout;
+use sparkawait_runtime::{BufferTimeout, GrowthConfig};
 
 use crate::error::configuration_error;
 
@@ -80,6 +80,12 @@ pub(crate) fn to_warm_up((max_calls, rows_per_call): (i64, i64)) -> PyResult<War
         max_calls: to_capacity("max_concurrency", max_calls)?,
         rows_per_call: to_capacity("max_rows", rows_per_call)?,
     })
+}
+
+/// Converts the rows that are held at first, and the bytes until which these become more.
+pub(crate) fn to_growth((first, max_bytes): (i64, i64)) -> PyResult<GrowthConfig> {
+    let first = to_capacity("capacity", first)?;
+    Ok(GrowthConfig { first, max_bytes: to_capacity("capacity", max_bytes)?.get() })
 }
 
 /// A `WatermarkStrategy` of Python; the delay is in seconds.

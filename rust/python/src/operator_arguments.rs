@@ -23,8 +23,8 @@ use crate::cache::{CacheArguments, to_cache};
 use crate::channels::{ChannelArguments, to_channels};
 use crate::convert::{
     BudgetArguments, BufferTimeoutArgument, HedgeArguments, RetryArguments, WatermarkArguments,
-    to_capacity, to_hedge, to_mode, to_on_error, to_output, to_retry, to_timeout, to_warm_up,
-    to_watermark,
+    to_capacity, to_growth, to_hedge, to_mode, to_on_error, to_output, to_retry, to_timeout,
+    to_warm_up, to_watermark,
 };
 use crate::error::to_exception;
 use crate::guard::FromArrow;
@@ -43,6 +43,7 @@ pub(crate) struct OperatorArguments {
     result_schema: FromArrow<Schema>,
     capacity: i64,
     capacity_bytes: Option<i64>,
+    growth: Option<(i64, i64)>,
     max_concurrency: i64,
     timeout: Option<f64>,
     attempt_timeout: Option<f64>,
@@ -203,6 +204,7 @@ impl OperatorArguments {
             max_rows_per_batch,
             max_bytes_per_batch,
             capacity_bytes,
+            growth: self.growth.map(to_growth).transpose()?,
             buffer_timeout: buffer_timeout
                 .map_or(Ok(BufferTimeout::Never), BufferTimeoutArgument::read)?,
             target_latency: to_timeout("target_latency", self.target_latency)?,

@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a completed row takes beside its results: its place in the queue, and in the lists of
 /// deadlines.
-const ROW_BYTES: usize = 128;
+pub(crate) const ROW_BYTES: usize = 128;
 
 /// Decides whether further input is taken and how many calls may be in flight, so that neither the
 /// input nor the results that are held, those to come included, pass a bound.

@@ -15,6 +15,7 @@ use crate::account::Account;
 use crate::async_function::AsyncFunction;
 use crate::batch_codec::{BatchCodec, CarryCodec, InputRecord, Restored};
 use crate::byte_bounds::ByteBounds;
+use crate::capacity_growth::CapacityGrowth;
 use crate::channel_recorder::ChannelRecorder;
 use crate::driver_config::DriverConfig;
 use crate::metrics::{LatencyRecorder, OperatorMetrics};
@@ -54,6 +55,8 @@ pub struct ChainedOperator<X: BatchCodec, F> {
     has_put_out: bool,
     /// How much is held at a time.
     bounds: ByteBounds,
+    /// How many rows it may hold, if these become more.
+    growth: Option<CapacityGrowth>,
     /// Bytes of results that others hold for it.
     held_beside: usize,
     /// Whether few calls are made at first.
@@ -72,7 +75,9 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
     /// How batches are cut counts for the last operator of a chain: the others hand over what
     /// the next one can begin with.
     pub fn new(operator: Config, config: DriverConfig, codec: X, function: F) -> Self {
+        let growth = config.growth.map(|it| CapacityGrowth::new(it, operator.capacity));
         Self {
+            growth,
             max_concurrency: operator.max_concurrency,
             permitted: NonZeroUsize::MAX,
             warm_up: WarmUp::new(config.warm_up, operator.max_concurrency),
@@ -266,13 +271,18 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
     }
 
     /// Lets as many calls be in flight as everybody permits who bounds them: there is room for
-    /// what they bring, somebody wants it, and others have their share.
+    /// what they bring, somebody wants it, and others have their share. Sets how many rows may be held,
+    /// too.
     pub(crate) fn set_window(&mut self, now: ProcessingTime) {
         let held = self.codec.result_bytes() + self.held_beside;
         let completed = self.operator.records_without_slot();
         let calls = self.bounds.calls(held, completed, self.max_concurrency, now);
         let calls = calls.min(self.warm_up.window()).min(self.permitted);
         self.operator.set_window(calls, now);
+        if let Some(growth) = &self.growth {
+            let rows = (self.operator.queue_size(), self.operator.in_flight());
+            self.operator.set_capacity(growth.capacity(held, rows, self.bounds.bytes_of_a_call()));
+        }
         if self.operator.is_replaying() {
             self.operator.replay(now);
         }
@@ -463,7 +473,7 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
         self.function.close();
     }
 
-    // --- warm-up ---
+    // --- what the consumer wants ---
 
     /// As long as nobody is known to want them, holds no more rows than few calls take, those
     /// included that wait `behind` it in the chain.
@@ -476,8 +486,20 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
         &self.warm_up
     }
 
-    pub(crate) fn warm_up_mut(&mut self) -> &mut WarmUp {
-        &mut self.warm_up
+    /// Notes that the consumer of the task waits for a batch.
+    pub(crate) fn begin_turn(&mut self, now: ProcessingTime) {
+        self.warm_up.begin_turn(now);
+        if let Some(growth) = &mut self.growth {
+            growth.taken();
+        }
+    }
+
+    /// Notes that rows have left the task.
+    pub(crate) fn batch_left(&mut self, now: ProcessingTime) {
+        self.warm_up.left(now);
+        if let Some(growth) = &mut self.growth {
+            growth.left(self.operator.emitted());
+        }
     }
 
     /// Returns whether all that was completed so far had no results: nothing to wait for.

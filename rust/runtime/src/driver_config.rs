@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use sparkawait_core::policy::WarmUpConfig;
 
+use crate::capacity_growth::GrowthConfig;
 use crate::output_flusher::BufferTimeout;
 
 /// How a task begins, and how output batches are cut.
@@ -17,6 +18,9 @@ pub struct DriverConfig {
     /// Bounds completed rows by the bytes of their results, and of their places in the queue, where
     /// they take no slots; `None`: the slots bound them, and four times `max_bytes_per_batch`.
     pub capacity_bytes: Option<usize>,
+    /// By what the number of records that are held grows, up to the operator's `capacity`; `None`: it
+    /// is that from the beginning.
+    pub growth: Option<GrowthConfig>,
     /// When a smaller batch leaves.
     pub buffer_timeout: BufferTimeout,
     /// Batches are made smaller so that a row takes this long through one; `None`: never.

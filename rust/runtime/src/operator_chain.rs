@@ -318,12 +318,12 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> OperatorChain<X, F> {
 
     /// Notes that the consumer waits for a batch.
     pub(crate) fn begin_turn(&mut self, now: ProcessingTime) {
-        self.operators.iter_mut().for_each(|it| it.warm_up_mut().begin_turn(now));
+        self.operators.iter_mut().for_each(|it| it.begin_turn(now));
     }
 
     /// Notes that rows have left the task.
     pub(crate) fn left(&mut self, now: ProcessingTime) {
-        self.operators.iter_mut().for_each(|it| it.warm_up_mut().left(now));
+        self.operators.iter_mut().for_each(|it| it.batch_left(now));
     }
 
     /// Notes that rows would have left the task, if their calls had had results.

@@ -182,6 +182,7 @@ fn operator(random: &mut Random, fails: bool) -> (Config, DriverConfig) {
         // A row of input counts a hundred bytes: four batches of it are few rows.
         max_bytes_per_batch: if random.in_a_hundred(30) { 100 } else { 64 << 20 },
         capacity_bytes: None,
+        growth: None,
         buffer_timeout: match random.below(3) {
             0 => BufferTimeout::Never,
             1 => BufferTimeout::After(nanos(1000)),

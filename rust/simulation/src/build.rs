@@ -160,6 +160,7 @@ fn driver_config(plan: &OperatorPlan) -> DriverConfig {
         max_rows_per_batch: plan.max_rows_per_batch,
         max_bytes_per_batch: bytes.map_or(64 << 20, |it| it.max_per_batch),
         capacity_bytes: bytes.and_then(|it| it.capacity),
+        growth: None,
         buffer_timeout: match plan.buffer_timeout {
             None => BufferTimeout::Auto { consumer: Duration::ZERO },
             Some(0) => BufferTimeout::Never,

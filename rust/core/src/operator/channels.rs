@@ -25,7 +25,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// Calls that start while the queue is full may hold more slots than there
     /// are: they make room, in ordered mode they alone do.
     pub(super) fn slots_beside(&self, channels: &ChannelTable) -> usize {
-        let (capacity, held) = (self.config.capacity.get(), self.taken_slots());
+        let (capacity, held) = (self.capacity, self.taken_slots());
         if channels.is_single() {
             return capacity.saturating_sub(held);
         }

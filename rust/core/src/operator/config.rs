@@ -80,7 +80,7 @@ pub enum Begins {
 pub struct Config {
     /// In which order results leave.
     pub mode: OutputMode,
-    /// Records admitted and not yet emitted.
+    /// Records admitted and not yet emitted, at most; the driver may let in fewer.
     pub capacity: NonZeroUsize,
     /// Whether completed records take slots of `capacity`, too; else the driver bounds what they
     /// hold.

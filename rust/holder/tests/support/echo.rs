@@ -153,6 +153,7 @@ pub(crate) fn build(
         warm_up: None,
         expected_result_bytes: None,
         capacity_bytes: None,
+        growth: None,
     };
     let concurrency = Concurrency::unbounded();
     let config = TaskConfig { operator, driver, rows, layers: Vec::new(), concurrency };

@@ -479,6 +479,7 @@ pub(crate) fn config() -> (Config, DriverConfig) {
         max_rows_per_batch: 1000,
         max_bytes_per_batch: 64 << 20,
         capacity_bytes: None,
+        growth: None,
         buffer_timeout: BufferTimeout::Never,
         target_latency: None,
         warm_up: None,

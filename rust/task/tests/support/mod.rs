@@ -89,6 +89,7 @@ pub(crate) fn task_config(mode: OutputMode, capacity: usize) -> TaskConfig {
         max_rows_per_batch: 8192,
         max_bytes_per_batch: 64 << 20,
         capacity_bytes: None,
+        growth: None,
         buffer_timeout: BufferTimeout::Never,
         target_latency: None,
         warm_up: None,

@@ -391,6 +391,7 @@ fn task(mode: OutputMode) -> Task {
         max_rows_per_batch: 8_192,
         max_bytes_per_batch: 64 << 20,
         capacity_bytes: None,
+        growth: None,
         buffer_timeout: BufferTimeout::Never,
         target_latency: None,
         warm_up: None,

@@ -45,6 +45,7 @@ fn config(mode: OutputMode, batch: &RecordBatch) -> TaskConfig {
         max_rows_per_batch: 8192,
         max_bytes_per_batch: 64 << 20,
         capacity_bytes: None,
+        growth: None,
         buffer_timeout: BufferTimeout::After(Duration::from_millis(100)),
         target_latency: None,
         warm_up: None,

@@ -60,21 +60,21 @@ JAVA41 := JAVA_HOME="$$(tools/java-home .venv-spark41 17 21)"; export JAVA_HOME;
 # Tests marked `nightly`, and some files on older lines of Spark, are not run for each commit: `make
 # test-nightly` runs them. CONTRIBUTING.md says which, and why.
 WHEN := not nightly
+ON_OLDER := $(WHEN)
 on_spark = $(1:%=tests/spark/test_%.py)
 
-# What changes between lines of Spark: types, column functions, Connect, the workers, streams. The newest
+# What changes between lines of Spark: values, column functions, Connect, the workers, streams. The newest
 # line runs all tests, and 3.5, which differs most from it, these.
-TYPED := tests/types $(call on_spark,types udf)
 ON_EACH := $(call on_spark,smoke workers)
 CONNECT := $(call on_spark,connect)
-ON_35 := $(TYPED) $(ON_EACH) $(CONNECT) $(call on_spark,carry_over carry_over_driver errors names scripts \
-	sessions streaming)
+ON_35 := $(patsubst %,tests/types/test_%.py,async_udf cells declared_types missing_results results) \
+	$(call on_spark,types udf carry_over errors names scripts streaming) $(ON_EACH) $(CONNECT)
 ON_40 := $(ON_EACH)
-ON_41 := $(ON_EACH) $(CONNECT)
+ON_41 := $(ON_EACH)
 
-# At night the older lines run what they have left out: 3.5 all of it, the others the tables of types and
-# Connect.
-ON_35_AT_NIGHT := $(filter-out $(ON_35),$(wildcard tests/spark/test_*.py))
+# At night the older lines run more: 3.5 all of it, the others the tables of types and Connect.
+ON_35_AT_NIGHT := tests/types tests/spark
+ON_4_AT_NIGHT := tests/types $(call on_spark,types udf) $(CONNECT)
 
 # What a JVM of the tests maps instead of loading classes one by one.
 CLASS_DATA := target/class-data/$(VENV).jsa
@@ -122,7 +122,8 @@ sdist: target/wheel/.packages ## write the source archive into dist/
 check: lint test docs ## all that has to pass before a change lands
 
 # What the legs need comes first, or a long one would wait for what a short one needs; the longest is the
-# first. Three at a time take as long: two keep two cores busy.
+# first. They wait for servers and for one another's processes a good deal: two at a time leave a fifth of two
+# cores idle.
 .PHONY: test
 test: ## all tests but those of the night: Rust, interleavings, Python, the site, Spark, installation, and older versions where their Pythons are found
 	@legs= needs=; for leg in $(OLDER); do \
@@ -131,7 +132,7 @@ test: ## all tests but those of the night: Rust, interleavings, Python, the site
 		else echo "test-$$leg is left out"; fi; \
 	done; \
 	$(MAKE) $(TOGETHER)=2 dev $(VENV)/.servers $(CLASS_DATA) target/docs/.packages $$needs; \
-	$(MAKE) $(TOGETHER)=2 test-spark $$legs test-python test-install test-rust loom site
+	$(MAKE) $(TOGETHER)=3 test-spark test-python test-rust $$legs test-install loom site
 
 .PHONY: test-nightly
 test-nightly: ## what `make test` leaves out, and more combinations of options: what takes long and proves little for one commit
@@ -141,12 +142,12 @@ test-nightly: ## what `make test` leaves out, and more combinations of options: 
 		else echo "test-$$leg is left out"; fi; \
 	done; \
 	$(MAKE) $(TOGETHER)=2 dev $(VENV)/.servers $(CLASS_DATA) $$needs; \
-	$(MAKE) $(TOGETHER)=2 WHEN=nightly ON_35="$(ON_35_AT_NIGHT)" ON_40="$(TYPED) $(CONNECT)" ON_41="$(TYPED)" \
-		combinations $$legs test-spark test-install lint-connectors
+	$(MAKE) $(TOGETHER)=2 WHEN=nightly ON_OLDER=spark ON_35="$(ON_35_AT_NIGHT)" ON_40="$(ON_4_AT_NIGHT)" \
+		ON_41="$(ON_4_AT_NIGHT)" combinations $$legs test-spark test-install lint-connectors
 
 .PHONY: combinations
 combinations: dev ## search for options that do not go together, and for arguments that are neither taken nor refused; COMBINATIONS=4711 runs one case again
-	COMBINATIONS=$(or $(COMBINATIONS),300..5000) $(PY) -m pytest --quiet tests/properties/test_combinations.py
+	COMBINATIONS=$(or $(COMBINATIONS),250..5000) $(PY) -m pytest --quiet tests/properties/test_combinations.py
 	ARGUMENTS=150 $(PY) -m pytest --quiet tests/properties/test_arguments.py
 
 .PHONY: test-rust
@@ -184,17 +185,17 @@ test-lake: dev .venv-spark41/.packages ## the page about Kafka, Delta and Iceber
 .PHONY: test-spark35
 test-spark35: dev .venv-spark35/.packages $(VENV)/.servers ## the tests of the Spark functions on the oldest Spark, 3.5
 	$(JAVA35) .venv-spark35/bin/python -m pytest --quiet $(SPARK_LIMITS) \
-		-m "spark and not newest_spark" $(ON_35)
+		-m "spark and not newest_spark and $(ON_OLDER)" $(ON_35)
 
 .PHONY: test-spark40
 test-spark40: dev .venv-spark40/.packages ## what may differ between versions of Spark, on 4.0
 	$(JAVA40) .venv-spark40/bin/python -m pytest --quiet $(SPARK_LIMITS) \
-		-m "spark and not newest_spark" $(ON_40)
+		-m "spark and not newest_spark and $(ON_OLDER)" $(ON_40)
 
 .PHONY: test-spark41
 test-spark41: dev .venv-spark41/.packages ## what may differ between versions of Spark, on 4.1
 	$(JAVA41) .venv-spark41/bin/python -m pytest --quiet $(SPARK_LIMITS) \
-		-m "spark and not newest_spark" $(ON_41)
+		-m "spark and not newest_spark and $(ON_OLDER)" $(ON_41)
 
 .PHONY: test-pyarrow-oldest
 test-pyarrow-oldest: dev .venv-pyarrow-oldest/.packages $(VENV)/.servers ## what needs no Spark, on the oldest pyarrow

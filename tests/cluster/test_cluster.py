@@ -163,7 +163,9 @@ def test_every_row_is_called_for_once_by_two_executors_that_were_sent_the_wheel(
         assert f"sparkawait-{sa.__version__}/sparkawait/__init__.py" in place["module"]
 
 
-@pytest.mark.parametrize("victim", ["executors", "python_workers"])
+@pytest.mark.parametrize(
+    "victim", ["executors", pytest.param("python_workers", marks=pytest.mark.nightly)]
+)
 def test_rows_are_exact_though_one_of_their_processes_is_killed(start, cluster, items, victim):
     items.hold()
     with start() as job:

@@ -114,6 +114,7 @@ def test_by_spark_connect_that_the_program_starts(installed, wheel, tmp_path):
     assert SHOWN in ran.stdout, ran.stderr[-3000:]
 
 
+@pytest.mark.nightly
 def test_by_the_thin_client_of_spark_connect(installed, wheel, tmp_path):
     environment = Environment.venv(tmp_path / "venv")
     environment.install(wheel, "pyspark-client")
@@ -133,6 +134,7 @@ def cluster(installed, tmp_path_factory):
         yield cluster
 
 
+@pytest.mark.nightly
 def test_a_cluster_runs_the_python_that_it_is_told(installed, cluster, tmp_path):
     example = program(tmp_path, f'.master("{cluster.address}")')
     ran = installed.run(
@@ -142,6 +144,7 @@ def test_a_cluster_runs_the_python_that_it_is_told(installed, cluster, tmp_path)
     assert SHOWN in ran.stdout, ran.stderr[-3000:]
 
 
+@pytest.mark.nightly
 def test_a_cluster_that_is_told_no_python_says_so_in_one_sentence(installed, cluster, tmp_path):
     empty = Environment.venv(tmp_path / "empty")  # stands for what is first on PATH there
     example = program(tmp_path, f'.master("{cluster.address}"){ONCE}')

@@ -299,7 +299,9 @@ def poisoned(stream):
 
 
 @of_each_vehicle
-@pytest.mark.parametrize("mode", ["unordered", "key_ordered"])
+@pytest.mark.parametrize(
+    "mode", ["key_ordered", pytest.param("unordered", marks=pytest.mark.nightly)]
+)
 def test_a_query_that_a_row_has_failed_goes_on_and_captures_the_error(stream, mode):
     """Rows that are completed by then have no column for it, and no call is made for them again."""
     for ids in (range(10), range(10, 13), [POISON], [13, 15]):

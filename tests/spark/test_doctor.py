@@ -52,6 +52,7 @@ def test_a_local_spark_is_well():
 
 
 @pytest.mark.newest_spark
+@pytest.mark.nightly
 def test_spark_connect_is_well():
     pytest.importorskip("grpc")
     # On a free port; a server that PySpark starts always takes the same one otherwise.
@@ -74,7 +75,7 @@ def test_a_missing_java_is_said_before_spark_is_started():
 
 
 @pytest.mark.newest_spark
-@pytest.mark.parametrize("there", ["9.9.9", None])
+@pytest.mark.parametrize("there", ["9.9.9", pytest.param(None, marks=pytest.mark.nightly)])
 def test_workers_with_another_sparkawait_or_none_are_found(tmp_path, there):
     if there is not None:
         package = tmp_path / "packages" / "sparkawait"

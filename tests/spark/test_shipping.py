@@ -166,7 +166,9 @@ def bare_python(folder: Path) -> Path:
     return folder / "bin" / "python"
 
 
-@pytest.fixture(scope="module", params=["classic", "connect"])
+@pytest.fixture(
+    scope="module", params=["classic", pytest.param("connect", marks=pytest.mark.nightly)]
+)
 def shipped(request, tmp_path_factory):
     """What came of shipping to workers with a Python that has everything but sparkawait."""
     if request.param == "connect":

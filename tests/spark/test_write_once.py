@@ -80,7 +80,12 @@ def test_rows_that_failed_are_called_for_again_if_they_are_dropped(spark, look_u
 
 
 @pytest.mark.parametrize(
-    "on_error", ["capture", sa.OnError(stop_after=ROWS), sa.OnError(column="why")]
+    "on_error",
+    [
+        sa.OnError(column="why"),
+        pytest.param("capture", marks=pytest.mark.nightly),
+        pytest.param(sa.OnError(stop_after=ROWS), marks=pytest.mark.nightly),
+    ],
 )
 def test_rows_that_failed_are_called_for_again_on_request(spark, calls, tmp_path, on_error):
     healed = tmp_path / "healed"

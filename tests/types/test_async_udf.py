@@ -15,6 +15,7 @@ import sparkawait as sa
 from tests.support.sql_conf import sql_conf
 from tests.types.cases import CASES, cases_of
 from tests.types.paths import Path, Refused, Rule
+from tests.types.workers import SESSION_ZONES
 
 pytestmark = pytest.mark.spark
 
@@ -153,7 +154,7 @@ def call_in_sql(spark, case):
     return spark.sql("select echo_one(named_struct('c', c)) from one_case").collect()
 
 
-@pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.parametrize("zone", SESSION_ZONES)
 def test_values_of_columns(spark, in_zone, zone):
     in_zone(zone)
     cases = [it for it in cases_of(VERSION) if PATHS[0].rule((it.type, it.name), VERSION) is None]
@@ -174,7 +175,7 @@ def test_values_of_columns(spark, in_zone, zone):
         assert [it for it in outcomes if repr(it[1][0]) != repr(it[1][1])] == []
 
 
-@pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.parametrize("zone", SESSION_ZONES)
 def test_values_in_sql(spark, in_zone, zone):
     in_zone(zone)
     cases = [it for it in cases_of(VERSION) if PATHS[1].rule((it.type, it.name), VERSION) is None]

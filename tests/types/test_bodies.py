@@ -18,7 +18,8 @@ from tests.support.scripted_server import ScriptedServer
 from tests.support.sql_conf import ZONE, sql_conf
 from tests.types.cases import CASES, NOT_UTF8, Case, with_units
 from tests.types.paths import NO_MONTHS, Cell, Path, Refused, Rule, without_units
-from tests.types.test_templates import VERSION, ZONES, refusal
+from tests.types.test_templates import VERSION, refusal
+from tests.types.workers import SESSION_ZONES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -240,7 +241,7 @@ def oracles(spark: SparkSession, cases: list[Case]) -> dict[Cell, Any]:
     return found
 
 
-@pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.parametrize("zone", SESSION_ZONES)
 def test_columns_are_written_as_to_json_writes_them(spark, zone):
     cases = [case for case in VALUES if in_body(case)]
     if zone == "UTC":

@@ -23,6 +23,7 @@ TABLES = (
 )
 
 
+@pytest.mark.nightly
 def test_values_over_connect_are_as_the_tables_say(tmp_path):
     pytest.importorskip("grpc")
     out = tmp_path / "cells.json"

@@ -15,10 +15,10 @@ from tests.support.scripted_server import Answer, ScriptedServer
 from tests.support.sql_conf import ZONE, sql_conf
 from tests.types.json_texts import JSON
 from tests.types.paths import Path, Refused, Rule
+from tests.types.workers import SESSION_ZONES
 
 pytestmark = pytest.mark.spark
 
-ZONES = ("UTC", "America/New_York", "Asia/Kolkata")
 CELLS = tuple((data_type, text) for data_type, texts in JSON.items() for text in texts)
 
 
@@ -146,7 +146,7 @@ def _outcomes(spark, function):
         yield CELLS[row.i], (ours, Refused() if row.is_refused else row.oracle)
 
 
-@pytest.mark.parametrize("zone", ZONES, indirect=True)
+@pytest.mark.parametrize("zone", SESSION_ZONES, indirect=True)
 def test_json_of_http_is_read_as_from_json_does(spark, server, zone):
     function = sa.http.get(
         server.url + "/{i}", SCHEMA, client=sa.http.Client(proxy=False), max_requests=4
@@ -154,7 +154,7 @@ def test_json_of_http_is_read_as_from_json_does(spark, server, zone):
     PATHS[0].check(_outcomes(spark, function), _version(spark))
 
 
-@pytest.mark.parametrize("zone", ZONES, indirect=True)
+@pytest.mark.parametrize("zone", SESSION_ZONES, indirect=True)
 def test_json_in_redis_is_read_as_from_json_does(spark, redis, zone):
     function = sa.redis.json(redis.url, "d{i}", schema=SCHEMA)
     PATHS[1].check(_outcomes(spark, function), _version(spark))

@@ -11,11 +11,11 @@ from pyspark.sql.types import StructType
 import sparkawait as sa
 from tests.types.cases import CASES, cases_of
 from tests.types.paths import Path, Refused, Rule
+from tests.types.workers import SESSION_ZONES
 
 pytestmark = pytest.mark.spark
 
 VERSION = tuple(map(int, pyspark.__version__.split(".")[:2]))
-ZONES = ["UTC", "America/New_York", "Asia/Kolkata"]
 UNSENT = "interval year to month"
 BAD = "cast(X'FF41' as string)"
 NOT_UTF8 = {
@@ -72,7 +72,7 @@ def every_case(spark):
     return cases, spark.sql(f"select {columns}").coalesce(1).localCheckpoint()
 
 
-@pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.parametrize("zone", SESSION_ZONES)
 @pytest.mark.parametrize("wait", WAITS)
 def test_values_and_types_of_columns_that_pass(spark, in_zone, zone, wait):
     in_zone(zone)

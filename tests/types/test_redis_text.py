@@ -13,10 +13,10 @@ from tests.support.redis_server import RedisServer
 from tests.support.sql_conf import ZONE, sql_conf
 from tests.types.paths import Path, Refused, Rule
 from tests.types.redis_texts import TEXTS
+from tests.types.workers import SESSION_ZONES
 
 pytestmark = pytest.mark.spark
 
-ZONES = ("UTC", "America/New_York", "Asia/Kolkata")
 CELLS = tuple((data_type, text) for data_type, texts in TEXTS.items() for text in texts)
 TYPES = tuple(TEXTS)
 PATHS = (
@@ -47,7 +47,7 @@ def redis() -> Iterator[RedisServer]:
         yield running
 
 
-@pytest.fixture(params=ZONES)
+@pytest.fixture(params=SESSION_ZONES)
 def zone(spark, request) -> Iterator[str]:
     with sql_conf(spark, {ZONE: request.param}):
         yield request.param

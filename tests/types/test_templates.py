@@ -19,6 +19,7 @@ from tests.support.scripted_server import ScriptedServer
 from tests.support.sql_conf import ZONE, sql_conf
 from tests.types.cases import CASES, NOT_UTF8, Case, with_units
 from tests.types.paths import NO_MONTHS, Cell, Path, Refused, Rule, without_units
+from tests.types.workers import SESSION_ZONES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,7 +28,6 @@ pytestmark = pytest.mark.spark
 
 VERSION = (int(pyspark.__version__.split(".")[0]), int(pyspark.__version__.split(".")[1]))
 
-ZONES = ("UTC", "America/New_York", "Asia/Kolkata")
 
 # What only matters where values become parts of a text.
 MORE = (
@@ -196,7 +196,7 @@ def sent(spark: SparkSession, columns: list[Column]) -> dict[Column, object]:
     return {column: of(column) for column in columns}
 
 
-@pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.parametrize("zone", SESSION_ZONES)
 def test_columns_are_written_as_spark_casts_them(spark, zone):
     columns = list(columns_of(VERSION))
     cases = {it.cell: it.case for it in columns}

@@ -17,17 +17,24 @@ from tests.support.sql_conf import ZONE, sql_conf
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["VERSION", "ZONES", "classic_udf", "zones"]
+__all__ = ["SESSION_ZONES", "VERSION", "ZONES", "classic_udf", "zones"]
 
 VERSION = cast(
     "tuple[int, int]", tuple(map(int, importlib.metadata.version("pyspark").split(".")[:2]))
 )
+AT_NIGHT = (pytest.mark.newest_spark, pytest.mark.nightly)
 ZONES = [
     ("America/St_Johns", "UTC"),
-    pytest.param("UTC", "America/St_Johns", marks=pytest.mark.newest_spark),
-    pytest.param("Asia/Kolkata", "Asia/Kolkata", marks=pytest.mark.newest_spark),
+    pytest.param("UTC", "America/St_Johns", marks=AT_NIGHT),
+    pytest.param("Asia/Kolkata", "Asia/Kolkata", marks=AT_NIGHT),
 ]
-"""Of the session, and of the workers; an older Spark has one pair, of an odd zone."""
+"""Of the session, and of the workers: an odd zone for each change, the other pairs at night."""
+SESSION_ZONES = [
+    "America/New_York",
+    pytest.param("UTC", marks=pytest.mark.nightly),
+    pytest.param("Asia/Kolkata", marks=pytest.mark.nightly),
+]
+"""Of the session alone: one with summer time for each change, the others at night."""
 
 
 @contextmanager

@@ -104,9 +104,9 @@ def read(text: str) -> Any:
 
 
 def plain(schema: Any) -> Any:
-    """The schema with the types that Arrow has: texts have no length, intervals no fields."""
-    text = re.sub(r'"(var)?char\(\d+\)"', '"string"', schema.json())
-    return json.loads(re.sub(r'"interval [a-z]+( to [a-z]+)?"', '"interval day to second"', text))
+    """The schema with the types that Arrow has: intervals have no fields."""
+    units = re.compile('"interval [a-z]+( to [a-z]+)?"')
+    return json.loads(units.sub('"interval day to second"', schema.json()))
 
 
 def is_beyond(text: str, schema: Any) -> bool:
@@ -114,7 +114,8 @@ def is_beyond(text: str, schema: Any) -> bool:
     has_comment = "--" in text or "/*" in text
     parts = ('"name":""', '"keyType":"void"', '"nullable":false,"type":"void"', '"interval"')
     has_part = any(part in schema.json() for part in (*parts, '"decimal(0,'))
-    return not len(schema) or has_comment or has_part or "default" in text
+    has_length = re.search(r'"(var)?char\(\d+\)"', schema.json()) is not None
+    return not len(schema) or has_comment or has_part or has_length or "default" in text
 
 
 def is_generous(text: str, schema: Any) -> bool:
@@ -133,7 +134,8 @@ def is_generous(text: str, schema: Any) -> bool:
 )
 @given(columns() | damaged())
 @example("a int comment 'it''s \\'s', b array<struct<c: decimal(5,2) not null comment \"x\">>")
-@example("`a``b` varchar(3), c interval hour to minute, d map<string, void>")
+@example("`a``b` string, c interval hour to minute, d map<string, void>")
+@example("a varchar(3)")
 def test_a_schema_is_what_spark_reads(spark: SparkSession, text: str) -> None:
     from sparkawait.spark.schemas import to_spark
 
@@ -145,3 +147,20 @@ def test_a_schema_is_what_spark_reads(spark: SparkSession, text: str) -> None:
         assert is_beyond(text, expected)
     else:
         assert plain(to_spark(found)) == plain(expected)
+
+
+@pytest.mark.parametrize("text", ["varchar(3)", "char(3)", "array<varchar(3)>", "string"])
+def test_texts_with_a_length_are_refused_where_spark_refuses_them_from_python(
+    spark: SparkSession, text: str
+) -> None:
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    assert spark is not None
+    try:
+        takes = bool(to_arrow_schema(StructType.fromDDL(f"a {text}")))
+    except PySparkException:
+        takes = False
+
+    assert (read(f"a {text}") is not None) == takes == (text == "string")

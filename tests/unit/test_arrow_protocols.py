@@ -260,3 +260,12 @@ def test_the_loop_of_jupyter_waits_for_the_cell_anyway(warnings, monkeypatch):
     IPKernelApp.kernel.io_loop.asyncio_loop = None
     asyncio.run(read_here())
     assert len(warnings()) == 1
+
+
+def test_a_data_frame_of_pandas_is_not_made_of_an_output_that_it_would_put_into_one_cell():
+    pandas, output = pytest.importorskip("pandas"), out()
+
+    with pytest.raises(sa.ConfigurationError, match=r"write `out.to_table\(\).to_pandas\(\)`"):
+        pandas.DataFrame(output)
+
+    assert output.to_table().to_pandas().shape == (13, 3)

@@ -354,11 +354,12 @@ class _Parser:
             )
         return pa.decimal128(precision, scale)
 
-    def _char(self) -> pa.DataType:
-        if not self._has_numbers():
-            self._fail("char and varchar need a length, as in varchar(20)")
-        self._numbers(at_most=1)
-        return pa.string()
+    def _char(self) -> NoReturn:
+        # Nothing here counts characters, and Spark does not when Python returns them.
+        self._fail(
+            "Spark takes no char and varchar from Python functions, since it does not check their"
+            " length; write string, which a table of such columns checks when it is written"
+        )
 
     def _time(self) -> pa.DataType:
         position = self.peek()[2]

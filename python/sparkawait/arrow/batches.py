@@ -14,7 +14,7 @@ import inspect
 import sys
 from collections.abc import AsyncIterable, AsyncIterator, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import pyarrow as pa
 
@@ -251,6 +251,15 @@ class Batches(Iterator[pa.RecordBatch]):
         """
         self._check_unbegun("become a stream")
         return pa.RecordBatchReader.from_batches(self.schema, self)
+
+    def __array__(self, *_: object, **__: object) -> NoReturn:
+        """Refuses to be an array, which NumPy and pandas' ``DataFrame(..)`` would make one cell of.
+
+        Raises:
+            ConfigurationError: Always.
+        """
+        msg = "results do not become an array; for pandas write `out.to_table().to_pandas()`"
+        raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Returns the batches as a stream of Arrow's C interface.

@@ -30,6 +30,7 @@ from sparkawait.functions import AsyncFunction, AsyncFunctionLike, declared
 from sparkawait.metrics import Metrics, accumulator_of
 from sparkawait.native_function import NativeFunction
 from sparkawait.on_error import action_of
+from sparkawait.spark.column_arguments import as_column, members
 from sparkawait.spark.columns import (
     Arguments,
     ColumnPlan,
@@ -49,6 +50,8 @@ from sparkawait.wait_options import COLUMN_OPTIONS, OPTIONS, ColumnArguments, Wa
 if TYPE_CHECKING:
     from pyspark.sql import Column
     from typing_extensions import Unpack
+
+    from sparkawait.spark.column_arguments import Argument
 
 __all__ = ["AsyncUserDefinedFunction", "async_udf"]
 
@@ -257,11 +260,12 @@ class AsyncUserDefinedFunction:
         self._accumulator = accumulator_of(metrics)
         self._is_struct = is_struct
 
-    def __call__(self, *columns: Column | str, **named: Column | str) -> Column:
+    def __call__(self, *columns: Argument, **named: Argument) -> Column:
         """Returns the column of results for rows that are made of `columns`.
 
         Args:
-            *columns: Columns, or their names.
+            *columns: Columns, or their names. Numbers, dates and times stand for themselves; write
+                ``F.lit("text")`` for a text.
             **named: Those that the function takes by keyword; a function of rows takes all by the
                 names of its ``columns=``, or none.
 
@@ -289,7 +293,7 @@ class AsyncUserDefinedFunction:
         hidden = self._hidden
         arguments = Arguments(self._names, packed=True, may_be_row=may_be_row, hidden=hidden.names)
         evaluate = self._evaluator(self._plan, arguments)
-        row = hidden.within(F.struct(*columns))
+        row = hidden.within(F.struct(*members(self._plan.function_name, self._names, columns)))
         if _HAS_ARROW_UDF:
             return self._declared(_call(cast("Any", F.arrow_udf)(evaluate, self.returnType), row))
         return self._declared(self._through_pandas(evaluate, row))
@@ -297,7 +301,7 @@ class AsyncUserDefinedFunction:
     def _call_with_values(
         self,
         function: ValuesFunction,
-        columns: tuple[Column | str, ...],
+        columns: tuple[Argument, ...],
         keywords: tuple[str, ...],
     ) -> Column:
         name = self._plan.function_name
@@ -318,12 +322,13 @@ class AsyncUserDefinedFunction:
         if _HAS_ARROW_UDF:
             evaluate = self._evaluator(plan, arguments)
             arrow_udf = cast("Any", F.arrow_udf)(evaluate, self.returnType)
-            return self._declared(_call(arrow_udf, *columns, *hidden.arguments))
-        members = zip(map(F.lit, places), map(_column, columns), strict=True)
+            arguments_of_call = (*map(as_column, columns), *hidden.arguments)
+            return self._declared(_call(arrow_udf, *arguments_of_call))
+        members = zip(map(F.lit, places), map(as_column, columns), strict=True)
         row = hidden.within(F.named_struct(*itertools.chain.from_iterable(members)))
         result = self._through_pandas(self._evaluator(plan, arguments), row)
         # As a column of Spark's own function is called.
-        plain = F.udf(_named(name), self.returnType)(*columns)
+        plain = F.udf(_named(name), self.returnType)(*map(as_column, columns))
         return self._declared(result).alias(repr(plain)[len("Column<'") : -len("'>")])
 
     def _through_pandas(self, evaluate: Callable[..., Any], row: Column) -> Column:
@@ -406,10 +411,6 @@ class AsyncUserDefinedFunction:
         from sparkawait.spark.before_4_1 import pandas_function
 
         return pandas_function(task)
-
-
-def _column(column: Column | str) -> Column:
-    return F.col(column) if isinstance(column, str) else column
 
 
 def _named(name: str) -> Callable[..., None]:

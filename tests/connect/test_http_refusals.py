@@ -142,3 +142,33 @@ def test_plain_http_where_tls_is_spoken_is_told():
         serving.join()
 
     assert message.endswith("; if the port is one of TLS, write `https://`")
+
+
+@pytest.mark.parametrize(("method", "lost"), [("GET", 0), ("POST", 1)])
+def test_more_than_a_hundred_headers_are_read(method, lost):
+    """The first response says so; a request that must not be sent twice is lost with it."""
+    headers = {f"X-{number}": "v" for number in range(150)}
+    with ScriptedServer(lambda _target, _before: (200, headers, b'{"v": 7}')) as server:
+        client = sa.http.Client(proxy=False)
+        url = server.url + "/{id}"
+        function = sa.http.request(method, url, "v bigint", body="x", client=client)
+        rows = pa.record_batch({"id": range(13)})
+        options = {"max_concurrency": 1, "on_error": "capture", "retry": 0}
+        out = sa.arrow.ordered_wait([rows], function, tuning=sa.Tuning(warm_up=False), **options)
+        found = pa.Table.from_batches(out).to_pylist()
+
+    assert [row["id"] for row in found] == list(range(13))
+    assert [row["v"] for row in found] == [None] * lost + [7] * (13 - lost)
+    for row in found[:lost]:
+        assert "the head of the response is too large" in row["error"]["message"]
+
+
+def test_too_many_headers_fail_for_good():
+    headers = {f"X-{number}": "v" for number in range(1_100)}
+    with ScriptedServer(lambda _target, _before: (200, headers, b'{"v": 7}')) as server:
+        again = sa.retry.fixed_delay(3, "7ms")
+        (row,) = look_up(server.url + "/{id}", on_error="capture", retry=again)
+
+    error = row["error"]
+    assert "the head of the response is too large; it may have 1024 headers" in error["message"]
+    assert error["attempts"] == 1

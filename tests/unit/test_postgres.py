@@ -166,6 +166,12 @@ def test_without_a_schema_the_server_has_to_answer_and_the_address_to_parse():
         (f"postgresql://u:s3cret@127.0.0.1:{free_port()}/db", r"refused.*give schema="),
         ("postgresql://u:s3cret:@db:port/x", "`dsn` does not parse"),
         ("host=db sslrootcert=s3cret", "given by the argument `ca` here"),
+        ("host=db password=s3cret gssencmode=disable", "has the option `gssencmode` of libpq"),
+        ("postgresql://u:s3cret@db/x?service=prod", "has the option `service` of libpq"),
+        ("host=db password=s3cret client_encoding = utf8", "the option `client_encoding` of libpq"),
+        ("postgresql://u:s3cret@db/x?sslmode=allow", "another `sslmode` than disable, prefer, req"),
+        # What only looks like an option is in a value.
+        ("host=db password=s3cretservice=x user", "`dsn` does not parse"),
     ]:
         with pytest.raises(sa.ConfigurationError, match=message) as caught:
             lookup(dsn, schema=None)

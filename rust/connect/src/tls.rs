@@ -44,6 +44,9 @@ pub(crate) enum Trust {
     Anyone,
 }
 
+/// What a private key has in it that is encrypted: as PKCS#8 has it, and as older formats do.
+const ENCRYPTED: [&str; 2] = ["-----BEGIN ENCRYPTED PRIVATE KEY-----", "Proc-Type: 4,ENCRYPTED"];
+
 impl TlsSettings {
     /// Returns whether authorities were given.
     pub(crate) fn has_ca(&self) -> bool {
@@ -110,6 +113,12 @@ impl TlsSettings {
             None => (certificate, "certificate"),
         };
         // The library's own words could quote the key.
+        if ENCRYPTED.iter().any(|mark| key.contains(mark)) {
+            return Err(StartError::option(format!(
+                "`{option}` holds a private key that a passphrase encrypts, and there is no option for \
+                 one; decrypt it with `openssl pkey -in key.pem -out plain.pem`"
+            )));
+        }
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|_| {
             StartError::option(format!("`{option}` holds no private key in PEM form"))
         })?;
@@ -148,6 +157,9 @@ pub(crate) fn is_refused_certificate(error: &(dyn StdError + 'static)) -> bool {
 
 /// Says of an error of TLS what is wrong and what to do, if users can mend it.
 pub(crate) fn in_words(error: &(dyn StdError + 'static)) -> Option<String> {
+    if is_cut_off(error) {
+        return Some("the connection was cut off, without the word of TLS that ends it".to_owned());
+    }
     let text = match tls_error(error)? {
         Error::InvalidCertificate(error) => return Some(of_certificate(error)),
         Error::AlertReceived(alert) if is_about_a_certificate(*alert) => {
@@ -203,6 +215,22 @@ fn of_certificate(error: &CertificateError) -> String {
 /// Returns `name` of `DnsName("name")`, as names of certificates are shown.
 fn plain_name(shown: &str) -> &str {
     shown.split(['(', ')']).nth(1).unwrap_or(shown).trim_matches('"')
+}
+
+/// Whether a connection ended without the word of TLS for it. The library says so with an address of its
+/// own pages.
+fn is_cut_off(error: &(dyn StdError + 'static)) -> bool {
+    let mut current = Some(error);
+    while let Some(error) = current {
+        if let Some(io) = error.downcast_ref::<std::io::Error>()
+            && io.kind() == std::io::ErrorKind::UnexpectedEof
+            && io.to_string().contains("close_notify")
+        {
+            return true;
+        }
+        current = error.source();
+    }
+    false
 }
 
 /// Finds the error of TLS in what wraps it.
@@ -311,5 +339,36 @@ impl ServerCertVerifier for AnyHost {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Error as IoError, ErrorKind};
+
+    use super::*;
+
+    #[test]
+    fn a_connection_that_is_cut_off_is_told_without_the_librarys_address() {
+        let library = "peer closed connection without sending TLS close_notify: \
+                       \nhttps://docs.rs/rustls/latest/rustls/manual/";
+        let words = in_words(&IoError::new(ErrorKind::UnexpectedEof, library)).unwrap();
+
+        assert!(words.starts_with("the connection was cut off"), "{words}");
+        assert_eq!(in_words(&IoError::new(ErrorKind::UnexpectedEof, "early eof")), None);
+    }
+
+    #[test]
+    fn a_key_with_a_passphrase_is_told_with_what_to_write() {
+        for key in [
+            "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMIIC\n-----END ENCRYPTED PRIVATE KEY-----\n",
+            "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\
+             DEK-Info: AES-256-CBC,17AF\n\nMIIC\n-----END RSA PRIVATE KEY-----\n",
+        ] {
+            let (certificate, private_key) = (Some(String::new()), Some(key.to_owned()));
+            let message =
+                TlsSettings { ca: None, certificate, private_key }.check().unwrap_err().message;
+            assert!(message.contains("openssl pkey") && !message.contains("MIIC"), "{message}");
+        }
     }
 }

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How a connection is made: names, addresses, proxies, TLS.
 
-use std::future::{Ready, ready};
-use std::io;
+use std::future::pending;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use http::Uri;
-use hyper_util::client::legacy::connect::proxy::Tunnel;
+use bytes::Bytes;
+use http::header::{HOST, HeaderValue, PROXY_AUTHORIZATION};
+use http::{Request, StatusCode};
+use http_body_util::Empty;
+use hyper::client::conn::http1;
 use hyper_util::client::proxy::matcher::Intercept;
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
@@ -17,7 +18,6 @@ use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
-use tower_service::Service;
 
 use super::dials::{Cause, NoConnection};
 use super::guard::{forbidden, leave_out_forbidden};
@@ -94,7 +94,9 @@ impl Connector {
             let shared = SharedLine::new(wire, self.streams, self.pings).await;
             return shared.map(Made::Shared).map_err(|error| NoConnection::Failed(error.into()));
         }
-        let line = Line::new(wire).await.map_err(|error| NoConnection::Failed(error.into()))?;
+        let line = Line::new(wire, origin.has_many_headers.load(Ordering::Relaxed))
+            .await
+            .map_err(|error| NoConnection::Failed(error.into()))?;
         Ok(Made::Line(line))
     }
 
@@ -120,13 +122,54 @@ impl Connector {
         if !origin.is_https {
             return Ok(io);
         }
-        let mut tunnel = Tunnel::new(uri.clone(), Connected(Some(TokioIo::new(io))));
-        if let Some(auth) = proxy.basic_auth() {
-            tunnel = tunnel.with_auth(auth.clone());
-        }
-        let through = tunnel.call(origin.uri.clone()).await;
-        Ok(through.map_err(|error| NoConnection::Failed(error.into()))?.into_inner())
+        tunnel(io, origin, proxy.basic_auth()).await
     }
+}
+
+/// Has a proxy lead a connection on to `origin`.
+///
+/// Not the `Tunnel` of hyper-util, which does not tell with what status a proxy refuses.
+async fn tunnel(
+    io: Box<dyn Duplex>,
+    origin: &Origin,
+    auth: Option<&HeaderValue>,
+) -> Result<Box<dyn Duplex>, NoConnection> {
+    let failed = |error: hyper::Error| NoConnection::Failed(error.into());
+    let to = format!("{}:{}", origin.authority.host(), origin.port);
+    let mut request = Request::connect(&to).header(HOST, &to);
+    if let Some(auth) = auth {
+        request = request.header(PROXY_AUTHORIZATION, auth);
+    }
+    let request =
+        request.body(Empty::<Bytes>::new()).map_err(|error| NoConnection::Failed(error.into()))?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(io)).await.map_err(failed)?;
+    let asking = async move {
+        let response = sender.send_request(request).await.map_err(failed)?;
+        if !response.status().is_success() {
+            return Err(NoConnection::Failed(refused(response.status()).into()));
+        }
+        hyper::upgrade::on(response).await.map_err(failed)
+    };
+    // The connection does what is asked of it, and hands over at its end.
+    let serving = async {
+        drop(connection.with_upgrades().await);
+        pending().await
+    };
+    let through = tokio::select! {
+        through = asking => through?,
+        never = serving => never,
+    };
+    Ok(Box::new(TokioIo::new(through)))
+}
+
+fn refused(status: StatusCode) -> String {
+    let next = match status {
+        StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
+            "; give its address with user and password, `http://user:password@proxy:port`"
+        }
+        _ => "",
+    };
+    format!("the proxy answered {status} to CONNECT{next}")
 }
 
 /// Opens a connection to a host; one that a row names may not be inside.
@@ -159,21 +202,4 @@ async fn encrypt(
     let stream = tls.connect(name, io).await.map_err(|error| failed(error.into()))?;
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     Ok((Box::new(stream), is_http2))
-}
-
-/// A connection to a proxy as what the maker of tunnels expects: something that makes it.
-struct Connected(Option<TokioIo<Box<dyn Duplex>>>);
-
-impl Service<Uri> for Connected {
-    type Response = TokioIo<Box<dyn Duplex>>;
-    type Error = io::Error;
-    type Future = Ready<io::Result<Self::Response>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, _: Uri) -> Self::Future {
-        ready(self.0.take().ok_or_else(|| io::ErrorKind::NotConnected.into()))
-    }
 }

@@ -12,6 +12,7 @@ use sparkawait_task::error::CallFailure;
 
 use super::dials::NoConnection;
 use super::guard::Forbidden;
+use super::http1::MANY_HEADERS;
 use super::http2;
 use super::reply::{Broken, Outgoing};
 use crate::failure::{About, Failure, plain_failure, refusal, service_failure};
@@ -175,6 +176,11 @@ fn unspoken_scheme(status: StatusCode, headers: &HeaderMap) -> Option<&'static s
 }
 
 impl Broken {
+    /// Whether a response came whose head is too large.
+    pub(super) fn is_too_large(&self) -> bool {
+        matches!(self, Self::OfLine { lost, .. } if lost.is_too_large())
+    }
+
     /// Returns whether the request may have been carried out although no response came.
     pub(super) const fn cause(&self) -> Cause {
         let may_have_left = match self {
@@ -218,6 +224,12 @@ pub(super) fn transport_failure(host: &str, request: &Outgoing, broken: Broken) 
             let what = format!("the request was not sent: {}", root_cause(&lost.error));
             (what, Some(CallSign::Unreachable))
         }
+        Broken::OfLine { lost, .. } if lost.is_too_large() => {
+            let what = format!(
+                "the head of the response is too large; it may have {MANY_HEADERS} headers of 400 KB in all"
+            );
+            return refused(host, &what);
+        }
         Broken::OfLine { lost, .. } => return broke_off(host, is_https, &lost.error),
         Broken::OfStream(http2::Broken::Lost(error)) => return broke_off(host, is_https, &error),
         Broken::Silent => return silent(host),
@@ -250,7 +262,7 @@ pub(super) fn badly_packed(host: &str, error: &std::io::Error) -> Failure {
 /// Makes the failure of a call whose response did not come to its end; the request may have arrived.
 pub(super) fn broke_off(host: &str, is_https: bool, error: &(dyn StdError + 'static)) -> Failure {
     let hint = if is_https { "" } else { "; if the port is one of TLS, write `https://`" };
-    let why = root_cause(error);
+    let why = in_words(error).unwrap_or_else(|| root_cause(error));
     let text = format!("{host}: the response broke off or is not HTTP: {why}{hint}");
     // Of a proxy that is asked by TLS it may say so late.
     let is_refused = is_refused_certificate(error);

@@ -18,6 +18,10 @@ use tokio::time::Instant;
 
 use super::wire::{Reads, Wire};
 
+/// Most headers of a response of a server that was seen to send more than 100. Not for all servers: it costs
+/// each response an allocation of 50 KB.
+pub(super) const MANY_HEADERS: usize = 1024;
+
 /// A connection, used by one call at a time.
 pub(super) struct Line {
     sender: SendRequest<Full<Bytes>>,
@@ -39,11 +43,22 @@ pub(super) struct Lost {
     pub(super) has_answer: bool,
 }
 
+impl Lost {
+    /// Whether a response came whose head is too large.
+    pub(super) fn is_too_large(&self) -> bool {
+        self.error.is_parse_too_large()
+    }
+}
+
 impl Line {
-    /// Makes a connection over `wire`.
-    pub(super) async fn new(wire: Wire) -> hyper::Result<Self> {
+    /// Makes a connection over `wire`; responses may have more headers than most have, if it is said so.
+    pub(super) async fn new(wire: Wire, has_many_headers: bool) -> hyper::Result<Self> {
         let reads = wire.reads();
-        let (sender, connection) = http1::handshake(TokioIo::new(wire)).await?;
+        let mut builder = http1::Builder::new();
+        if has_many_headers {
+            builder.max_headers(MANY_HEADERS);
+        }
+        let (sender, connection) = builder.handshake(TokioIo::new(wire)).await?;
         let (made, idle_since) = (Instant::now(), None);
         Ok(Self { sender, connection: Some(Box::new(connection)), reads, made, idle_since })
     }

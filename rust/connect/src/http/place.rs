@@ -5,6 +5,7 @@
 //! server may do so, since a request that leaves at that moment is lost. One of HTTP/2 is shared; as
 //! many are made as the calls need, and not one for each of many that start together.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -72,6 +73,8 @@ pub(super) struct Origin {
     pub(super) uri: Uri,
     /// Whom it goes through.
     pub(super) proxy: Option<Intercept>,
+    /// Whether a response had more headers than most servers send.
+    pub(super) has_many_headers: AtomicBool,
 }
 
 impl Origin {
@@ -98,6 +101,7 @@ impl Origin {
             authority,
             host_header: HeaderValue::try_from(text).ok()?,
             proxy: proxy(&uri),
+            has_many_headers: AtomicBool::new(false),
             uri,
         })
     }
@@ -171,6 +175,12 @@ impl Place {
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a response had more headers than its connection takes, so that the next ones take more;
+    /// returns whether that is new.
+    pub(super) fn takes_many_headers_now(&self) -> bool {
+        !self.origin.has_many_headers.swap(true, Ordering::Relaxed)
     }
 
     /// Notes what the server says of its connections.

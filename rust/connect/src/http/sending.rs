@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sparkawait_task::cause::Cause;
+use tokio::time::Instant;
 
 use super::clients::Clients;
 use super::failure::{badly_packed, broke_off, in_coding, silent, too_large};
@@ -36,6 +37,13 @@ pub(super) async fn send(
             Ok(reply) => return Ok(reply),
             Err(error) => error,
         };
+        if error.is_too_large() && request.place.takes_many_headers_now() {
+            // Those that are kept take no more than this one.
+            request.place.state().drop_before(Some(Instant::now()));
+            if is_repeatable {
+                continue;
+            }
+        }
         let is_lost = error.cause() == Cause::Unknown;
         let is_of_connection = match &error {
             Broken::OfLine { lost, idle_since } => idle_since.is_some() && !lost.has_answer,

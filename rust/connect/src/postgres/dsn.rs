@@ -111,25 +111,69 @@ impl Dsn {
 const UNENCRYPTED: &str = "`dsn` has sslmode=disable, so `ca` and `certificate` would never be \
     used; leave sslmode out, or the certificates";
 
+/// Options of libpq that the library does not know.
+const NOT_SPOKEN: [&str; 24] = [
+    "client_encoding",
+    "fallback_application_name",
+    "gssdelegation",
+    "gssencmode",
+    "gsslib",
+    "krbsrvname",
+    "max_protocol_version",
+    "min_protocol_version",
+    "oauth_client_id",
+    "oauth_issuer",
+    "passfile",
+    "replication",
+    "require_auth",
+    "requirepeer",
+    "service",
+    "servicefile",
+    "ssl_max_protocol_version",
+    "ssl_min_protocol_version",
+    "sslcertmode",
+    "sslcompression",
+    "sslcrl",
+    "sslcrldir",
+    "sslpassword",
+    "sslsni",
+];
+
+/// The words for encryption that are understood.
+const MODES: [&str; 5] = ["disable", "prefer", "require", "verify-ca", "verify-full"];
+
+/// Returns the values that `name` may have been given; what only looks like an option is in a value.
+fn values<'a>(dsn: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
+    dsn.match_indices(name).filter_map(move |(start, _)| {
+        let is_name = dsn[..start].chars().next_back().is_none_or(is_end);
+        let value = dsn[start + name.len()..].trim_start().strip_prefix('=')?.trim_start();
+        is_name.then(|| value.strip_prefix('\'').unwrap_or(value))
+    })
+}
+
+fn has_option(dsn: &str, name: &str) -> bool {
+    values(dsn, name).next().is_some()
+}
+
+fn has_value(dsn: &str, name: &str, word: &str) -> bool {
+    values(dsn, name).any(|value| begins_with(value, word))
+}
+
+/// Whether a value is a word.
+fn begins_with(value: &str, word: &str) -> bool {
+    value.strip_prefix(word).is_some_and(|rest| rest.chars().next().is_none_or(is_end))
+}
+
 /// Replaces the value of `name` by another one if it is one of `words`; returns which it was.
 fn replace<'a>(dsn: &mut String, name: &str, words: &[&'a str], by: &str) -> Option<&'a str> {
-    for (start, _) in dsn.match_indices(name) {
-        let is_name = dsn[..start].chars().next_back().is_none_or(is_end);
-        let behind = dsn[start + name.len()..].trim_start();
-        let value = behind.strip_prefix('=').map(str::trim_start);
-        let Some(value) = value.filter(|_| is_name) else { continue };
-        let value = value.strip_prefix('\'').unwrap_or(value);
-        let is_word = |word: &&&str| {
-            let rest = value.strip_prefix(**word);
-            rest.is_some_and(|rest| rest.chars().next().is_none_or(is_end))
-        };
-        if let Some(word) = words.iter().find(is_word) {
-            let from = dsn.len() - value.len();
-            dsn.replace_range(from..from + word.len(), by);
-            return Some(word);
-        }
-    }
-    None
+    let found = values(dsn, name).find_map(|value| {
+        let word = words.iter().find(|word| begins_with(value, word))?;
+        // As many bytes are behind it.
+        Some((dsn.len() - value.len(), *word))
+    });
+    let (from, word) = found?;
+    dsn.replace_range(from..from + word.len(), by);
+    Some(word)
 }
 
 /// Whether a character stands before a name or behind a value.
@@ -162,6 +206,17 @@ fn invalid(dsn: &str, has_attrs: bool) -> StartError {
     if let Some((name, option)) = FILES.iter().find(|(name, _)| dsn.contains(name)) {
         return StartError::option(format!(
             "`dsn` has {name}.., which is given by the argument `{option}` here"
+        ));
+    }
+    if let Some(name) = NOT_SPOKEN.into_iter().find(|it| has_option(dsn, it)) {
+        return StartError::option(format!(
+            "`dsn` has the option `{name}` of libpq, which is not spoken here; leave it out"
+        ));
+    }
+    if has_option(dsn, "sslmode") && !MODES.iter().any(|it| has_value(dsn, "sslmode", it)) {
+        let modes = MODES.join(", ");
+        return StartError::option(format!(
+            "`dsn` has another `sslmode` than {modes}, or does not parse"
         ));
     }
     if !has_attrs && dsn.contains("target_session_attrs") {

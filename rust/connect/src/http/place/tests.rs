@@ -79,7 +79,7 @@ async fn calls(state: &mut State, now: Instant, open: &mut Vec<DuplexStream>) ->
         } else {
             let (ours, theirs) = wire();
             open.push(theirs);
-            Line::new(ours).await.unwrap()
+            Line::new(ours, false).await.unwrap()
         });
     }
     for line in lines {
@@ -206,7 +206,7 @@ fn without_http2_nobody_waits_for_anybody() {
 async fn what_is_made_for_calls_that_gave_up_is_bounded_and_the_first_is_taken_first() {
     let mut state = state(Some(Protocol::Http1), 1);
     let (ours, _theirs) = wire();
-    let made = Line::new(ours).await.unwrap();
+    let made = Line::new(ours, false).await.unwrap();
     state.leave(Dial::start(std::future::pending()));
     state.leave(Dial::start(async { Ok(Some(made)) }));
     state.leave(Dial::start(async { Ok(None) }));

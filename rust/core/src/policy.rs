@@ -23,7 +23,6 @@
 
 mod adaptive_limit;
 mod adaptive_rate;
-mod allowance;
 mod booking;
 mod call_limits;
 mod costs;

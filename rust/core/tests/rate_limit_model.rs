@@ -85,7 +85,7 @@ proptest! {
             let renewal = if is_even { Renewal::Evenly } else { Renewal::AtOnce };
             let renewed_in = Duration::from_nanos(renewed_in);
             let left = LimitLeft { counted: Counted::Requests, remaining, renewed_in, renewal };
-            limit.tell(&left, now, now);
+            limit.lower_to(&left, now, now);
         }
         for (pause, cost) in wishes {
             now = ProcessingTime::from_nanos(now.as_nanos() + pause);

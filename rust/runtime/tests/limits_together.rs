@@ -226,7 +226,7 @@ fn near_the_end(tasks: usize, left: u64, burst: u64) -> (u64, u64) {
             running[task] -= 1;
             wakes[task] = now;
             limits[task].settle(1, 1);
-            limits[task].tell(&said, at(started), at(now));
+            limits[task].lower_to(&said, at(started), at(now));
         }
         for task in 0..tasks {
             while wakes[task] <= now && running[task] < 64 / tasks {

@@ -218,7 +218,7 @@ impl ChannelPolicies {
         self.paid_by(id).for_each(|it| it.on_end(&call));
         for told in ticket.and_then(|it| it.told).into_iter().flatten().flatten() {
             let others = usize::from(told.is_of_channel && self.shared.is_some());
-            self.paid_by(id).skip(others).for_each(|it| it.tell(&told.left, started, ended));
+            self.paid_by(id).skip(others).for_each(|it| it.lower_to(&told.left, started, ended));
         }
     }
 

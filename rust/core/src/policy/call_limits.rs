@@ -178,9 +178,9 @@ impl CallLimits {
         }
     }
 
-    /// Learns what is left of a limit of the service, see [`RateLimit::tell`].
-    pub fn tell(&mut self, left: &LimitLeft, started: ProcessingTime, now: ProcessingTime) {
-        self.rate_limits.iter_mut().for_each(|(_, it)| it.tell(left, started, now));
+    /// Learns what is left of a limit of the service, see [`RateLimit::lower_to`].
+    pub fn lower_to(&mut self, left: &LimitLeft, started: ProcessingTime, now: ProcessingTime) {
+        self.rate_limits.iter_mut().for_each(|(_, it)| it.lower_to(left, started, now));
     }
 
     /// Sets right what a call in flight was charged.

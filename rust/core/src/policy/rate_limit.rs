@@ -3,10 +3,9 @@
 
 use std::sync::Arc;
 
-use super::allowance::Allowance;
 use super::booking::{Booking, Line};
 use super::gcra::Gcra;
-use super::limit_left::{Counted, LimitLeft};
+use super::limit_left::{Counted, LimitLeft, Lowered};
 use super::permit_source::PermitSource;
 use crate::time::ProcessingTime;
 
@@ -54,7 +53,8 @@ pub struct RateLimit {
     permits: Permits,
     limit: Gcra,
     counted: Option<Counted>,
-    allowance: Option<Allowance>,
+    /// How far the service has lowered it.
+    lowered: Option<Lowered>,
     /// Start of the call whose reply told last what remains.
     told_at: ProcessingTime,
     /// When it was drained last.
@@ -74,7 +74,7 @@ impl RateLimit {
             permits: source.map_or(own, shared),
             limit,
             counted,
-            allowance: None,
+            lowered: None,
             told_at: ProcessingTime::ZERO,
             drained_at: ProcessingTime::ZERO,
             in_flight: 0,
@@ -88,8 +88,8 @@ impl RateLimit {
             Permits::Shared(booking) => booking.take(line, cost),
         }
         self.in_flight = self.in_flight.saturating_add(cost);
-        if let Some(allowance) = &mut self.allowance {
-            allowance.take(cost);
+        if let Some(lowered) = &mut self.lowered {
+            lowered.settle(0, cost);
         }
     }
 
@@ -101,8 +101,8 @@ impl RateLimit {
                 Permits::Own { tat } => *tat = self.limit.settle(*tat, charged, actual),
                 Permits::Shared(booking) => booking.settle(charged, actual),
             }
-            if let Some(allowance) = &mut self.allowance {
-                allowance.settle(charged, actual);
+            if let Some(lowered) = &mut self.lowered {
+                lowered.settle(charged, actual);
             }
         }
     }
@@ -119,7 +119,7 @@ impl RateLimit {
     ///
     /// To be told after [`settle`](Self::settle) of that call. Replies overtake one another: what
     /// one says is old news once that of a call that started later is known.
-    pub fn tell(&mut self, left: &LimitLeft, started: ProcessingTime, now: ProcessingTime) {
+    pub fn lower_to(&mut self, left: &LimitLeft, started: ProcessingTime, now: ProcessingTime) {
         let is_news = started >= self.told_at && !left.renewed_in.is_zero();
         if is_news && self.counted == Some(left.counted) {
             self.told_at = started;
@@ -129,7 +129,7 @@ impl RateLimit {
                     booking.source().lower_to(left, self.in_flight, started, now)
                 }
             };
-            self.allowance = Some(Allowance::new(left, uncounted, self.limit.rate(), now));
+            self.lowered = Some(Lowered::to(left, uncounted, self.limit.rate(), now));
         }
     }
 
@@ -184,7 +184,7 @@ impl RateLimit {
             Permits::Own { tat } => self.limit.ready_at(tat, cost),
             Permits::Shared(_) => ProcessingTime::ZERO,
         };
-        let told = self.allowance.filter(|it| !it.is_over(now));
+        let told = self.lowered.filter(|it| !it.is_over(now));
         told.map_or(ready, |it| ready.max(it.ready_at(cost)))
     }
 
@@ -192,7 +192,7 @@ impl RateLimit {
     /// elsewhere.
     pub fn is_full(&self, now: ProcessingTime) -> bool {
         let is_taken = matches!(self.permits, Permits::Own { tat } if tat > now);
-        let is_lowered = self.allowance.is_some_and(|it| !it.is_over(now));
+        let is_lowered = self.lowered.is_some_and(|it| !it.is_over(now));
         !is_taken && !is_lowered && self.in_flight == 0
     }
 
@@ -206,7 +206,7 @@ impl RateLimit {
             Permits::Own { tat } => self.limit.calls(*tat, cost, now),
             Permits::Shared(booking) => u64::from(booking.ready_at(Line::Records, cost) <= now),
         };
-        self.allowance.map_or(calls, |it| calls.min(it.calls(cost, now)))
+        self.lowered.map_or(calls, |it| calls.min(it.calls(cost, now)))
     }
 }
 
@@ -246,7 +246,7 @@ mod tests {
         let mut limit = limit(100, 100);
         limit.on_start(at(1), 1, RECORDS);
         limit.settle(1, 1);
-        limit.tell(&window(2, 7), at(1), at(2));
+        limit.lower_to(&window(2, 7), at(1), at(2));
         assert_eq!(limit.calls(at(2), 1), 2);
 
         limit.on_start(at(2), 2, RECORDS);
@@ -329,7 +329,7 @@ mod tests {
             it.counted = Some(Counted::Requests);
         }
         tasks[0].on_start(at(1), 3, RECORDS);
-        tasks[0].tell(&window(10, 7), at(1), at(1));
+        tasks[0].lower_to(&window(10, 7), at(1), at(1));
         tasks[1].ask(at(1), 7, RECORDS);
         assert_eq!(tasks[1].calls(at(1), 7), 1);
         tasks[1].on_start(at(1), 7, RECORDS);
@@ -384,7 +384,7 @@ mod tests {
     fn it_never_raises_it() {
         let mut limit = limit(1, 1);
         limit.on_start(at(1), 1, RECORDS);
-        limit.tell(&window(1_000_000, 59), at(1), at(1));
+        limit.lower_to(&window(1_000_000, 59), at(1), at(1));
         assert_eq!(limit.ready_at(at(1), 1, RECORDS), at(2));
     }
 
@@ -393,18 +393,18 @@ mod tests {
         let mut limit = limit(100, 100);
         (0..6).for_each(|_| limit.on_start(at(1), 1, RECORDS));
         limit.settle(1, 1);
-        limit.tell(&window(7, 7), at(1), at(2));
+        limit.lower_to(&window(7, 7), at(1), at(2));
         assert_eq!(limit.calls(at(2), 1), 2);
     }
 
     #[test]
     fn old_news_changes_nothing() {
         let mut limit = limit(100, 100);
-        limit.tell(&window(50, 5), at(3), at(4));
-        limit.tell(&window(1, 5), at(2), at(4));
+        limit.lower_to(&window(50, 5), at(3), at(4));
+        limit.lower_to(&window(1, 5), at(2), at(4));
         assert_eq!(limit.calls(at(4), 1), 50);
         // One that counts again by now does not limit.
-        limit.tell(&window(1, 0), at(4), at(5));
+        limit.lower_to(&window(1, 0), at(4), at(5));
         assert_eq!(limit.calls(at(5), 1), 50);
     }
 
@@ -425,7 +425,7 @@ mod tests {
     #[test]
     fn it_stands_for_what_it_counts() {
         let mut limit = limit(100, 100);
-        limit.tell(&LimitLeft { counted: Counted::Tokens, ..window(0, 9) }, at(1), at(1));
+        limit.lower_to(&LimitLeft { counted: Counted::Tokens, ..window(0, 9) }, at(1), at(1));
         assert_eq!(limit.calls(at(1), 1), 100);
     }
 
@@ -433,7 +433,7 @@ mod tests {
     fn in_a_bucket_some_is_left_and_a_part_of_what_comes_back_is_counted_on() {
         let mut limit = limit(100, 100);
         limit.on_start(at(1), 40, RECORDS);
-        limit.tell(&left(150, 10, Renewal::Evenly), at(0), at(1));
+        limit.lower_to(&left(150, 10, Renewal::Evenly), at(0), at(1));
         // The call in flight may not be counted yet, and the permits of a second are left.
         assert_eq!((limit.calls(at(1), 1), limit.calls(at(2), 1)), (10, 35));
         assert_eq!(limit.ready_at(at(1), 10, RECORDS), at(0) + Duration::from_millis(500));
@@ -447,21 +447,21 @@ mod tests {
     #[test]
     fn a_small_bucket_is_used_up_to_an_eighth() {
         let mut limit = limit(10, 10);
-        limit.tell(&left(8, 1, Renewal::Evenly), at(0), at(0));
+        limit.lower_to(&left(8, 1, Renewal::Evenly), at(0), at(0));
         assert_eq!(limit.calls(at(0), 1), 6);
     }
 
     #[test]
     fn nobody_is_believed_for_more_than_an_hour() {
         let mut limit = limit(100, 100);
-        limit.tell(&window(0, 1_000_000), at(0), at(0));
+        limit.lower_to(&window(0, 1_000_000), at(0), at(0));
         assert_eq!(limit.ready_at(at(0), 1, RECORDS), at(3_600));
     }
 
     #[test]
     fn a_call_is_settled_by_what_it_cost() {
         let mut limit = limit(100, 100);
-        limit.tell(&window(40, 8), at(0), at(1));
+        limit.lower_to(&window(40, 8), at(0), at(1));
         limit.on_start(at(1), 30, RECORDS);
         assert_eq!(limit.calls(at(1), 1), 10);
         limit.settle(30, 5);

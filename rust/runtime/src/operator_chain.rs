@@ -3,6 +3,7 @@
 
 use std::num::NonZeroUsize;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use sparkawait_core::operator::AttemptId;
 use sparkawait_core::time::ProcessingTime;
@@ -299,9 +300,14 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> OperatorChain<X, F> {
         self.carry_out_actions(now);
     }
 
-    /// Ends all calls and functions.
+    /// Ends all calls and functions. One that panics keeps no other open; its panic goes on then.
     pub(crate) fn close(&mut self, now: ProcessingTime) {
-        self.operators.iter_mut().for_each(|it| it.close(now));
+        let close =
+            |it: &mut ChainedOperator<X, F>| catch_unwind(AssertUnwindSafe(|| it.close(now))).err();
+        let panics: Vec<_> = self.operators.iter_mut().filter_map(close).collect();
+        if let Some(first) = panics.into_iter().next() {
+            resume_unwind(first);
+        }
     }
 
     // --- warm-up ---

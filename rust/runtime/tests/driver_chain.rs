@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::num::NonZeroUsize;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
 use sparkawait_core::operator::{Config, FailurePolicy, OutputMode, Retry};
@@ -252,4 +253,25 @@ fn close_ends_all_operators() {
     assert_eq!(chain.told(0), ["call 1.1", "call 2.1", "close"]);
     assert_eq!(chain.told(1), ["call 10.1", "close"]);
     assert!(!chain.feeder.put(vec![3]));
+}
+
+#[test]
+fn a_panic_while_one_function_is_closed_leaves_no_other_open() {
+    let refuses = |which: &'static str| -> Script {
+        Box::new(move |world, told| match told {
+            Told::Close => std::panic::panic_any(which),
+            told => echo(world, told),
+        })
+    };
+    let operators = [refuses("first"), refuses("second"), Box::new(echo)];
+    let mut chain = Chain::new(operators.into_iter().map(|it| (config(), it)).collect());
+    chain.feed(&[1, 2, 3]);
+
+    let closed = catch_unwind(AssertUnwindSafe(|| chain.driver.close()));
+
+    // What it was raised with is told, and the last one could end its calls.
+    assert_eq!(closed.unwrap_err().downcast_ref(), Some(&"first"));
+    for position in 0..3 {
+        assert_eq!(chain.told(position).last().unwrap(), "close", "of function {position}");
+    }
 }

@@ -21,8 +21,7 @@ mod timeout_handler;
 mod timers;
 
 pub use action::{
-    Actions, AttemptId, Completion, Emitted, Failure, Handled, Invocation, NotCalled, Refusal,
-    Remark, Retry, TooLate, Unavailable,
+    Actions, AttemptId, Completion, Emitted, Ended, Failure, Handled, Invocation, Remark, Retry,
 };
 pub use config::{Begins, Config, EndOfInput, FailAfter, FailurePolicy, OutputMode};
 pub use earlier_attempts::Divided;

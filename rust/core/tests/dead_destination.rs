@@ -11,8 +11,8 @@ use std::time::Duration;
 use sparkawait_core::element::{Key, StreamElement, StreamRecord};
 use sparkawait_core::flow::ChannelConfig;
 use sparkawait_core::operator::{
-    AsyncWaitOperator, AttemptId, Completion, Config, Failure, FailurePolicy, NotCalled,
-    OutputMode, Retry,
+    AsyncWaitOperator, AttemptId, Completion, Config, Ended, Failure, FailurePolicy, OutputMode,
+    Retry,
 };
 use sparkawait_core::policy::PolicyConfig;
 use sparkawait_core::time::ProcessingTime;
@@ -126,10 +126,13 @@ impl World {
                 match (emitted.outcome, is_dead) {
                     (Ok(()), true) => self.answered.push(came),
                     (Ok(()), false) => self.lives += 1,
-                    (Err(Failure::NotCalled(why)), true) => {
-                        let NotCalled::Unavailable(it) = why.0 else { unreachable!("{why:?}") };
-                        self.given_up.push((came, self.millis, it.waited));
-                    }
+                    (Err(Failure::Ended(why)), true) => match why.0 {
+                        Ended::Unavailable { waited, .. } => {
+                            self.given_up.push((came, self.millis, waited));
+                        }
+                        Ended::TimedOut | Ended::AttemptTimedOut => {}
+                        why => unreachable!("{why:?}"),
+                    },
                     (Err(_), true) => {}
                     (Err(failure), false) => unreachable!("{failure:?} where all is well"),
                 }

@@ -7,9 +7,7 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::time::Duration;
 
 use sparkawait_core::flow::ChannelConfig;
-use sparkawait_core::operator::{
-    Completion, Config, Failure, NotCalled, OutputMode, Retry, Unavailable,
-};
+use sparkawait_core::operator::{Completion, Config, Ended, Failure, OutputMode, Retry};
 use sparkawait_core::policy::{CallSign, Gcra, PauseConfig, PolicyConfig, Rate, RateLimitConfig};
 use sparkawait_core::time::ProcessingTime;
 
@@ -51,12 +49,19 @@ fn breaker() -> PolicyConfig {
     PolicyConfig { pause: Some(pause), ..PolicyConfig::NONE }
 }
 
+/// What a record has waited for in vain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Unavailable {
+    waited: Duration,
+    is_paused: bool,
+}
+
 /// Values, when they left, and why, of those that were not called.
 fn given_up<A: FnMut(Call) -> Answer>(world: &World<A>) -> Vec<(u64, ProcessingTime, Unavailable)> {
     let unavailable = |failure: &Failure<()>| match failure {
-        Failure::NotCalled(why) => match why.0 {
-            NotCalled::Unavailable(it) => Some(it),
-            NotCalled::TooLate(_) | NotCalled::Refused(_) => None,
+        Failure::Ended(why) => match why.0 {
+            Ended::Unavailable { waited, is_paused } => Some(Unavailable { waited, is_paused }),
+            _ => None,
         },
         _ => None,
     };

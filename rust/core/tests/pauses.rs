@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use sparkawait_core::flow::ChannelConfig;
 use sparkawait_core::operator::{
-    Completion, Config, EndOfInput, Failure, NotCalled, OutputMode, Retry, TooLate,
+    Completion, Config, EndOfInput, Ended, Failure, OutputMode, Retry,
 };
 use sparkawait_core::policy::{
     AdaptiveLimitConfig, CallSign, Gcra, HedgeAfter, HedgeConfig, PauseConfig, PolicyConfig, Rate,
@@ -106,8 +106,8 @@ fn a_pause_beyond_the_deadline_of_the_refused_record_fails_it_at_once() {
 
     let (_, outcome, when) = world.emitted.pop().unwrap();
     assert_eq!(when, at(CALL));
-    let Err(Failure::NotCalled(reason)) = outcome else { unreachable!("it has failed") };
-    assert!(matches!(reason.0, NotCalled::TooLate(TooLate::Retry { .. })));
+    let Err(Failure::Ended(reason)) = outcome else { unreachable!("it has failed") };
+    assert!(matches!(reason.0, Ended::TooLate { .. }));
 }
 
 #[test]
@@ -314,7 +314,7 @@ fn records_of_a_dead_destination_fail_at_once_where_they_are_not_to_wait() {
             assert!(failed.is_empty(), "{mode:?} {channels}: {failed:?}");
             let refused = world.emitted.iter().filter(|it| {
                 matches!(&it.1,
-                Err(Failure::NotCalled(it)) if matches!(it.0, NotCalled::Refused(_)))
+                Err(Failure::Ended(it)) if matches!(it.0, Ended::Refused { .. }))
             });
             let refused: Vec<_> = refused.collect();
             assert!(refused.len() > 60, "{} refused, {mode:?} {channels}", refused.len());

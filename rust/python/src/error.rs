@@ -78,20 +78,18 @@ pub(crate) fn to_exception(py: Python<'_>, error: &TaskError) -> PyErr {
         TaskError::External(cause) => {
             exception_of(py, Some(cause)).unwrap_or_else(|| internal_error(&message))
         }
-        TaskError::Saved { kind, .. } => SnapshotError::new_err((message, kind.as_str())),
+        TaskError::Saved { .. } => SnapshotError::new_err((message, error.kind().as_str())),
         TaskError::Start(error) => configuration_error(&error.message, error.kind),
-        TaskError::Arrow(error) => arrow_exception(py, message, error),
+        TaskError::Arrow(refused) => arrow_exception(py, message, error.kind(), refused),
         _ => internal_error(&message),
     }
 }
 
 /// Returns the exception for a batch that was refused, with what Arrow said as its cause.
-fn arrow_exception(py: Python<'_>, message: String, error: &ArrowError) -> PyErr {
+fn arrow_exception(py: Python<'_>, message: String, kind: ErrorKind, error: &ArrowError) -> PyErr {
     let raised = match error.side() {
-        Some(Side::Result) => {
-            ResultError::new_err((message, ErrorKind::ResultSchemaMismatch.as_str()))
-        }
-        _ => AsyncIOError::new_err((message, ErrorKind::InputInvalid.as_str())),
+        Some(Side::Result) => ResultError::new_err((message, kind.as_str())),
+        _ => AsyncIOError::new_err((message, kind.as_str())),
     };
     raised.set_cause(py, error.source().map(|source| PyValueError::new_err(source.to_string())));
     raised

@@ -13,7 +13,7 @@ use pyo3::types::PyTuple;
 use sparkawait_core::element::{Key, StreamElement, StreamRecord, Timestamp, Watermark};
 use sparkawait_core::mailbox::{Mail, MailboxProcessor, Step};
 use sparkawait_core::operator::{
-    AttemptId, Completion, Config, Emitted, Failure, NotCalled, Remark, Retry, Snapshot,
+    AttemptId, Completion, Config, Emitted, Ended, Failure, Remark, Retry, Snapshot,
 };
 use sparkawait_core::queue::EntryId;
 use sparkawait_core::{AsyncWaitOperator, ProcessingTime};
@@ -148,15 +148,14 @@ impl State {
                 let (name, token) = match failure {
                     Failure::Function(token) => ("failed", token),
                     Failure::RetriesExhausted(token) => ("exhausted", token),
-                    Failure::TimedOut(last) | Failure::AttemptTimedOut(last) => {
-                        ("timed out", last.unwrap_or(NO_TOKEN))
-                    }
-                    Failure::NotCalled(failure) => {
+                    Failure::Ended(failure) => {
                         let (reason, last) = *failure;
                         let name = match reason {
-                            NotCalled::TooLate(_) => "timed out",
-                            NotCalled::Refused(_) => "refused",
-                            NotCalled::Unavailable(_) => "unavailable",
+                            Ended::TimedOut | Ended::AttemptTimedOut | Ended::TooLate { .. } => {
+                                "timed out"
+                            }
+                            Ended::Refused { .. } => "refused",
+                            Ended::Unavailable { .. } => "unavailable",
                         };
                         (name, last.unwrap_or(NO_TOKEN))
                     }

@@ -5,8 +5,9 @@ use std::error::Error as StdError;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sparkawait_arrow::Side;
 use sparkawait_core::ErrorKind;
-use sparkawait_core::operator::{Failure, Refusal, TooLate, Unavailable};
+use sparkawait_core::operator::{Ended, Failure};
 
 /// An error that was raised outside and is handed back as it was.
 pub type Raised = Arc<dyn StdError + Send + Sync>;
@@ -65,21 +66,18 @@ impl CallFailure {
         match failure {
             Failure::Function(failure) | Failure::RetriesExhausted(failure) => failure.bytes(),
             // Made of what was not held as an outcome.
-            Failure::TimedOut(_) | Failure::AttemptTimedOut(_) | Failure::NotCalled(_) => 0,
+            Failure::Ended(_) => 0,
         }
     }
 
-    /// Describes a call that was refused, with the last failure before it.
-    pub fn refused(refusal: Refusal, last: Option<Box<Self>>) -> Self {
-        let (kind, refused) = match refusal {
-            Refusal::Paused(rest) => (
-                ErrorKind::DestinationPaused,
-                format!(
-                    "its destination dropped the last calls and is paused, for {:?} at least",
-                    whole_millis(rest)
-                ),
-            ),
-        };
+    /// Describes a call that was refused because its destination is paused for so long at least, with
+    /// the last failure before it.
+    pub fn refused(rest: Duration, last: Option<Box<Self>>) -> Self {
+        let kind = Ended::Refused { rest }.kind();
+        let refused = format!(
+            "its destination dropped the last calls and is paused, for {:?} at least",
+            whole_millis(rest)
+        );
         let Some(last) = last else {
             return Self::new(kind, refused);
         };
@@ -169,12 +167,29 @@ pub enum TaskError {
     External(Raised),
 }
 
+impl TaskError {
+    /// Returns the stable code.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Row { failure, .. } => failure.kind,
+            Self::TimedOut { timed_out, .. } => timed_out.kind(),
+            Self::Start(error) => error.kind,
+            Self::Saved { kind, .. } => *kind,
+            Self::Arrow(error) if error.side() == Some(Side::Result) => {
+                ErrorKind::ResultSchemaMismatch
+            }
+            Self::Arrow(_) => ErrorKind::InputInvalid,
+            Self::Internal(_) | Self::External(_) => ErrorKind::Internal,
+        }
+    }
+}
+
 /// How a row ran out of time.
 #[derive(Clone, Debug)]
 pub struct TimedOut {
-    /// Whose time passed.
-    pub limit: TimeLimit,
-    /// That time.
+    /// How.
+    pub why: Ended,
+    /// The time that passed, of the row or of an attempt.
     pub after: Duration,
     /// Attempts started.
     pub attempts: u32,
@@ -184,28 +199,10 @@ pub struct TimedOut {
     pub last: Option<Box<CallFailure>>,
 }
 
-/// A bound in time of a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TimeLimit {
-    /// `timeout`, over all attempts.
-    Row,
-    /// `attempt_timeout`, of an attempt that is not followed by another one.
-    Attempt,
-    /// `timeout`, with too little left for another attempt.
-    TooLate(TooLate),
-    /// `max_wait`, for a destination that is not there.
-    Unavailable(Unavailable),
-}
-
 impl TimedOut {
     /// Returns the stable code.
     pub const fn kind(&self) -> ErrorKind {
-        match self.limit {
-            TimeLimit::Unavailable(_) => ErrorKind::DestinationUnavailable,
-            TimeLimit::Row | TimeLimit::Attempt | TimeLimit::TooLate(_) => {
-                ErrorKind::ElementTimedOut
-            }
-        }
+        self.why.kind()
     }
 
     /// Says so for the error column, which may quote what the function raised.
@@ -225,10 +222,11 @@ impl TimedOut {
 
     fn text(&self, quote: impl Fn(&CallFailure) -> &str) -> String {
         let (after, attempts) = (self.after, plural(self.attempts));
-        let mut text = match self.limit {
-            TimeLimit::Row => format!("timed out after {after:?} and {attempts}"),
-            TimeLimit::Attempt => format!("the last of {attempts} took longer than {after:?}"),
-            TimeLimit::Unavailable(Unavailable { waited, is_paused }) => {
+        let mut text = match self.why {
+            Ended::TimedOut => format!("timed out after {after:?} and {attempts}"),
+            Ended::AttemptTimedOut => format!("the last of {attempts} took longer than {after:?}"),
+            Ended::Refused { rest } => CallFailure::refused(rest, None).summary,
+            Ended::Unavailable { waited, is_paused } => {
                 let waited = whole_millis(waited);
                 let state = if is_paused {
                     "is paused".to_owned()
@@ -237,7 +235,7 @@ impl TimedOut {
                 };
                 format!("waited {waited:?} for its destination, which {state}, after {attempts}")
             }
-            TimeLimit::TooLate(TooLate::Retry { delay, left }) => format!(
+            Ended::TooLate { delay, left } => format!(
                 "timed out after {attempts}: {left:?} of {after:?} are left, and the next one would \
                  begin in {delay:?}"
             ),
@@ -254,12 +252,12 @@ impl TimedOut {
     }
 
     const fn way_out(&self) -> &'static str {
-        match self.limit {
-            TimeLimit::Row | TimeLimit::TooLate(_) => "raise `timeout` or give `on_timeout`",
-            TimeLimit::Unavailable(_) => {
+        match self.why {
+            Ended::TimedOut | Ended::TooLate { .. } => "raise `timeout` or give `on_timeout`",
+            Ended::Refused { .. } | Ended::Unavailable { .. } => {
                 "look at the destination; raise `max_wait` to wait longer, or give `on_timeout`"
             }
-            TimeLimit::Attempt => "raise `attempt_timeout`",
+            Ended::AttemptTimedOut => "raise `attempt_timeout`",
         }
     }
 }
@@ -282,10 +280,7 @@ mod tests {
     #[test]
     fn a_row_that_waited_in_vain_tells_for_what_and_for_how_long() {
         let timed_out = |is_paused, attempts| TimedOut {
-            limit: TimeLimit::Unavailable(Unavailable {
-                waited: Duration::from_nanos(11_998_907_724),
-                is_paused,
-            }),
+            why: Ended::Unavailable { waited: Duration::from_nanos(11_998_907_724), is_paused },
             after: Duration::from_secs(7),
             attempts,
             not_repeated: None,
@@ -307,8 +302,32 @@ mod tests {
     }
 
     #[test]
+    fn a_task_that_failed_for_a_destination_that_is_not_there_says_so_by_its_kind() {
+        let failed = |why| TaskError::TimedOut {
+            function: "lookup".to_owned(),
+            row: 7,
+            partition: 3,
+            timed_out: Box::new(TimedOut {
+                why,
+                after: Duration::from_millis(13),
+                attempts: 2,
+                not_repeated: None,
+                last: None,
+            }),
+        };
+        let (waited, delay) = (Duration::from_secs(7), Duration::from_millis(11));
+        let unavailable = failed(Ended::Unavailable { waited, is_paused: true });
+
+        assert_eq!(unavailable.kind(), ErrorKind::DestinationUnavailable);
+        for why in [Ended::TimedOut, Ended::AttemptTimedOut, Ended::TooLate { delay, left: delay }]
+        {
+            assert_eq!(failed(why).kind(), ErrorKind::ElementTimedOut, "{why:?}");
+        }
+    }
+
+    #[test]
     fn a_refused_call_tells_why_and_what_failed_before() {
-        let refusal = Refusal::Paused(Duration::from_nanos(7_998_907_724));
+        let rest = Duration::from_nanos(7_998_907_724);
         let last = CallFailure {
             kind: ErrorKind::UserFunctionFailed,
             message: "ConnectionError: 7".to_owned(),
@@ -317,8 +336,8 @@ mod tests {
             status: Some(503),
         };
 
-        let first = CallFailure::refused(refusal, None);
-        let later = CallFailure::refused(refusal, Some(Box::new(last)));
+        let first = CallFailure::refused(rest, None);
+        let later = CallFailure::refused(rest, Some(Box::new(last)));
 
         let paused = "its destination dropped the last calls and is paused, for 7.999s at least";
         assert_eq!((first.kind, first.summary.as_str()), (ErrorKind::DestinationPaused, paused));

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::element::StreamRecord;
+use crate::error::ErrorKind;
 use crate::flow::Call;
 use crate::policy::{CallSign, LimitLeft, Line};
 use crate::queue::EntryId;
@@ -221,70 +222,57 @@ pub enum Failure<F> {
     Function(F),
     /// The function failed, and no further attempt was left.
     RetriesExhausted(F),
-    /// The record's time passed. With the failure of the last attempt that failed, if one did.
-    TimedOut(Option<F>),
-    /// The time of an attempt passed that is not followed by another one. With the failure of the last
-    /// one before it that failed, if one did.
-    AttemptTimedOut(Option<F>),
-    /// The attempt that was to come is not made. With the failure of the last one that failed, if
-    /// one did. In a box, so that results are moved in two words.
-    NotCalled(Box<(NotCalled, Option<F>)>),
+    /// It was ended before its function had an answer for good. With the failure of the last attempt
+    /// that failed, if one did. In a box, so that results are moved in two words.
+    Ended(Box<(Ended, Option<F>)>),
 }
 
 impl<F> Failure<F> {
-    /// Makes the failure of a record that is not called, or not called again.
-    pub fn not_called(reason: NotCalled, last: Option<F>) -> Self {
-        Self::NotCalled(Box::new((reason, last)))
-    }
-
-    /// Makes the failure of a record that had too little time left.
-    pub fn too_late(reason: TooLate, last: Option<F>) -> Self {
-        Self::not_called(NotCalled::TooLate(reason), last)
-    }
-
-    /// Makes the failure of a record whose call was refused.
-    pub fn refused(reason: Refusal, last: Option<F>) -> Self {
-        Self::not_called(NotCalled::Refused(reason), last)
+    /// Makes the failure of a record that was ended.
+    pub fn ended(why: Ended, last: Option<F>) -> Self {
+        Self::Ended(Box::new((why, last)))
     }
 }
 
-/// Why an attempt is not made.
+/// Why a record was ended before its function had an answer for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotCalled {
-    /// Its record had too little time left for it.
-    TooLate(TooLate),
-    /// It was refused instead of being let wait.
-    Refused(Refusal),
-    /// It has waited too long for a destination that is not there.
-    Unavailable(Unavailable),
-}
-
-/// What a record had too little time left for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TooLate {
-    /// The next attempt, which was to begin after a `delay` that is longer than the time `left`.
-    Retry {
-        /// The delay.
+pub enum Ended {
+    /// Its time passed.
+    TimedOut,
+    /// The time of an attempt passed that is not followed by another one.
+    AttemptTimedOut,
+    /// Too little of its time was left for the next attempt.
+    TooLate {
+        /// After which that was to begin; longer than the time `left`.
         delay: Duration,
         /// The time that was left then.
         left: Duration,
     },
+    /// It was refused instead of being let wait: its destination dropped its last calls and is left alone.
+    Refused {
+        /// For so long at least.
+        rest: Duration,
+    },
+    /// It has waited too long for a destination that is not there.
+    Unavailable {
+        /// How long it has waited in all.
+        waited: Duration,
+        /// Whether its destination is paused; it has not answered for long otherwise.
+        is_paused: bool,
+    },
 }
 
-/// What a record has waited for in vain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unavailable {
-    /// How long it has waited in all.
-    pub waited: Duration,
-    /// Whether its destination is paused; it has not answered for long otherwise.
-    pub is_paused: bool,
-}
-
-/// Why an attempt was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// Its destination dropped its last calls and is left alone, for so long at least.
-    Paused(Duration),
+impl Ended {
+    /// Returns the stable code.
+    pub const fn kind(self) -> ErrorKind {
+        match self {
+            Self::TimedOut | Self::AttemptTimedOut | Self::TooLate { .. } => {
+                ErrorKind::ElementTimedOut
+            }
+            Self::Refused { .. } => ErrorKind::DestinationPaused,
+            Self::Unavailable { .. } => ErrorKind::DestinationUnavailable,
+        }
+    }
 }
 
 /// A record that leaves the operator.

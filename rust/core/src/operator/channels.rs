@@ -7,7 +7,7 @@
 //! keeps its own calls waiting and no others.
 
 use super::AsyncWaitOperator;
-use super::action::{AttemptId, Failure, NotCalled, Refusal, Unavailable};
+use super::action::{AttemptId, Ended, Failure};
 use super::in_flight::{InFlight, Phase, Run};
 use crate::flow::{ChannelId, ChannelReport, ChannelTable, Next, Unserved};
 use crate::policy::CallSign;
@@ -94,14 +94,13 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             match why {
                 Unserved::Refused(rest) => {
                     let last = self.earlier.forget(id);
-                    self.finish(id, Err(Failure::refused(Refusal::Paused(rest), last)), now);
+                    self.finish(id, Err(Failure::ended(Ended::Refused { rest }, last)), now);
                 }
                 Unserved::Unavailable { is_paused } => {
                     let since = in_flight.waits_since().unwrap_or(now);
                     in_flight.phase = Phase::TimedOut;
                     let waited = now.saturating_since(since);
-                    let why = NotCalled::Unavailable(Unavailable { waited, is_paused });
-                    self.run_out(id, Some(why), now);
+                    self.run_out(id, Ended::Unavailable { waited, is_paused }, now);
                 }
             }
         }

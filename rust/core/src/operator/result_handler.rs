@@ -5,9 +5,7 @@
 //! Flink's `AsyncWaitOperator`. Every path to a final outcome ends in `conclude`,
 //! so "first completion wins" is decided in one place.
 
-use super::action::{
-    AttemptId, Completion, Emitted, Failure, Handled, Invocation, NotCalled, Retry, TooLate,
-};
+use super::action::{AttemptId, Completion, Emitted, Ended, Failure, Handled, Invocation, Retry};
 use super::in_flight::{Calls, LastCall, Phase, Run};
 use super::{AsyncWaitOperator, Begins, EndOfInput, FailAfter, FailurePolicy, Outcome};
 use crate::policy::CallSign;
@@ -203,8 +201,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             // Nothing could come any more, so its slot is not held until then.
             in_flight.phase = Phase::TimedOut;
             let left = in_flight.deadline.saturating_since(now);
-            let why = NotCalled::TooLate(TooLate::Retry { delay, left });
-            return self.run_out(attempt.entry, Some(why), now);
+            return self.run_out(attempt.entry, Ended::TooLate { delay, left }, now);
         }
         // A call that was told when to come again costs its destination no more than that.
         let costs_token = !matches!(retry, Retry::After(_)) && sign.is_drop();

@@ -275,7 +275,8 @@ fn a_timeout_tells_the_last_failure_of_its_record_alone() {
 
     operator.handle_time(at(10));
 
-    let expected = [Failure::TimedOut(Some("down")), Failure::TimedOut(None)];
+    let expected =
+        [Failure::ended(Ended::TimedOut, Some("down")), Failure::ended(Ended::TimedOut, None)];
     assert_eq!(failures(&mut operator), expected);
     assert!(operator.earlier.is_empty());
 }
@@ -291,11 +292,13 @@ fn a_back_off_beyond_the_deadline_holds_no_slot_until_then() {
 
     fail(&mut operator, call[0], Retry::After(Duration::from_nanos(40)), 10);
 
-    let too_late =
-        TooLate::Retry { delay: Duration::from_nanos(40), left: Duration::from_nanos(40) };
+    let (delay, left) = (Duration::from_nanos(40), Duration::from_nanos(40));
     assert_eq!(operator.pending_retries(), 0);
     assert_eq!(operator.poll_timeout(), None, "nothing is to come");
-    assert_eq!(failures(&mut operator), [Failure::too_late(too_late, Some("down"))]);
+    assert_eq!(
+        failures(&mut operator),
+        [Failure::ended(Ended::TooLate { delay, left }, Some("down"))]
+    );
     assert!(operator.has_capacity());
 }
 
@@ -333,7 +336,7 @@ fn an_attempt_that_waits_begins_when_the_function_says_so() {
     assert_eq!(operator.poll_timeout(), Some(at(13)));
     operator.handle_time(at(13));
 
-    assert_eq!(failures(&mut operator), [Failure::AttemptTimedOut(None)]);
+    assert_eq!(failures(&mut operator), [Failure::ended(Ended::AttemptTimedOut, None)]);
     operator.handle_started(first[0], at(14));
     assert_eq!(operator.poll_timeout(), None);
 }
@@ -418,7 +421,13 @@ fn an_attempt_that_took_too_long_is_the_last_one_where_a_second_call_does_harm()
 
     assert_eq!(started(&mut operator), []);
     let found = failures(&mut operator);
-    assert_eq!(found, [Failure::AttemptTimedOut(Some("down")), Failure::AttemptTimedOut(None)]);
+    assert_eq!(
+        found,
+        [
+            Failure::ended(Ended::AttemptTimedOut, Some("down")),
+            Failure::ended(Ended::AttemptTimedOut, None)
+        ]
+    );
 }
 
 #[test]
@@ -478,7 +487,7 @@ fn a_last_attempt_beyond_its_time_tells_the_failure_before_it() {
 
     operator.handle_time(at(5));
 
-    assert_eq!(failures(&mut operator), [Failure::AttemptTimedOut(Some("down"))]);
+    assert_eq!(failures(&mut operator), [Failure::ended(Ended::AttemptTimedOut, Some("down"))]);
     assert!(operator.earlier.is_empty());
 }
 

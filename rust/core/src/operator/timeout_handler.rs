@@ -4,7 +4,7 @@
 //! Of those that come due at one moment all take effect before any call starts, in the order of
 //! [`Timer`].
 
-use super::action::{AttemptId, Failure, Invocation, NotCalled, Retry};
+use super::action::{AttemptId, Ended, Failure, Invocation, Retry};
 use super::in_flight::{Calls, InFlight, Phase, Run};
 use super::timers::Timer;
 use super::{AsyncWaitOperator, Outcome};
@@ -134,7 +134,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         {
             in_flight.attempt -= 1;
         }
-        self.run_out(id, None, now);
+        self.run_out(id, Ended::TimedOut, now);
     }
 
     /// Ends a record that has no time left before it is called.
@@ -144,19 +144,15 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         if let Some(channels) = &mut self.channels {
             channels.resume(in_flight.channel);
         }
-        self.run_out(id, None, now);
+        self.run_out(id, Ended::TimedOut, now);
     }
 
     /// Asks what a record shall emit that has no time left, or fails it. Its phase is set.
-    pub(super) fn run_out(&mut self, id: EntryId, why: Option<NotCalled>, now: ProcessingTime) {
+    pub(super) fn run_out(&mut self, id: EntryId, why: Ended, now: ProcessingTime) {
         self.metrics.timeouts += 1;
         if !self.config.asks_on_timeout {
             let last = self.earlier.forget(id);
-            let failure = match why {
-                None => Failure::TimedOut(last),
-                Some(why) => Failure::not_called(why, last),
-            };
-            return self.finish(id, Err(failure), now);
+            return self.finish(id, Err(Failure::ended(why, last)), now);
         }
         let Some(in_flight) = self.queue.get_mut(id) else { return };
         let value = in_flight.record.value.clone();
@@ -193,7 +189,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         } else {
             self.metrics.timeouts += 1;
             let last = self.earlier.forget(attempt.entry);
-            self.finish(attempt.entry, Err(Failure::AttemptTimedOut(last)), now);
+            self.finish(attempt.entry, Err(Failure::ended(Ended::AttemptTimedOut, last)), now);
         }
     }
 

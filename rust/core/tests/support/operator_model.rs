@@ -9,8 +9,8 @@ use std::num::NonZeroUsize;
 
 use sparkawait_core::element::{Key, StreamElement, Watermark};
 use sparkawait_core::operator::{
-    AsyncWaitOperator, AttemptId, Completion, Config, Divided, Emitted, EndOfInput, Failure,
-    FailurePolicy, Handled, Metrics, NotCalled, OutputMode, Retry, SnapshotRecord, TooLate,
+    AsyncWaitOperator, AttemptId, Completion, Config, Divided, Emitted, EndOfInput, Ended, Failure,
+    FailurePolicy, Handled, Metrics, OutputMode, Retry, SnapshotRecord,
 };
 use sparkawait_core::policy::{CallLimits, CallSign};
 use sparkawait_core::retry::mix;
@@ -282,7 +282,7 @@ impl Model {
         match held.deadline {
             Some(deadline) if now + delay >= deadline => {
                 let left = deadline.saturating_since(now);
-                self.run_out(value, Some(NotCalled::TooLate(TooLate::Retry { delay, left })));
+                self.run_out(value, Ended::TooLate { delay, left });
             }
             _ => {
                 let costs_token = !matches!(retry, Retry::After(_)) && sign.is_drop();
@@ -322,18 +322,14 @@ impl Model {
         }
     }
 
-    pub(super) fn run_out(&mut self, value: u32, why: Option<NotCalled>) {
+    pub(super) fn run_out(&mut self, value: u32, why: Ended) {
         self.metrics.timeouts += 1;
         if self.config.asks_on_timeout {
             self.get(value).state = State::Asked;
             self.asks.push(value);
         } else {
             let last = self.get(value).last_failure;
-            let failure = match why {
-                None => Failure::TimedOut(last),
-                Some(why) => Failure::not_called(why, last),
-            };
-            self.finish(value, Err(failure));
+            self.finish(value, Err(Failure::ended(why, last)));
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use sparkawait_core::element::{Key, StreamElement};
 use sparkawait_core::flow::ChannelConfig;
 use sparkawait_core::operator::{
-    AttemptId, Failure, Invocation, NotCalled, OutputMode, Refusal, Retry, SnapshotState,
+    AttemptId, Ended, Failure, Invocation, OutputMode, Retry, SnapshotState,
 };
 use sparkawait_core::policy::{
     CallLimits, CallSign, Costs, EndedCall, Line, PolicyConfig, RetryBudget, usual_costs,
@@ -163,18 +163,18 @@ impl Model {
             let next = asked.iter().position(|it| waiting.contains(&it.value));
             let Some(value) = next.map(|it| asked.remove(it).value) else { return false };
             self.check_patience(value);
-            self.run_out(value, None);
+            self.run_out(value, Ended::TimedOut);
             return true;
         }
         let gave_up = waiting.into_iter().find_map(|value| {
             let why = not_called(operator, value, self.now)?;
-            matches!(why, NotCalled::Unavailable(_)).then_some((value, why))
+            matches!(why, Ended::Unavailable { .. }).then_some((value, why))
         });
         let Some((value, why)) = gave_up else { return false };
         self.check_patience(value);
-        let waited = self.now.saturating_since(self.get_ref(value).waits_since);
-        assert!(matches!(why, NotCalled::Unavailable(it) if it.waited == waited));
-        self.run_out(value, Some(why));
+        let has_waited = self.now.saturating_since(self.get_ref(value).waits_since);
+        assert!(matches!(why, Ended::Unavailable { waited, .. } if waited == has_waited));
+        self.run_out(value, why);
         self.withdraws_calls |= self.is_closed;
         true
     }
@@ -198,7 +198,7 @@ impl Model {
         let readied = self.readied;
         while let Some((value, rest)) = self.next_refused(operator) {
             let last = self.get(value).last_failure;
-            self.finish(value, Err(Failure::refused(Refusal::Paused(rest), last)));
+            self.finish(value, Err(Failure::ended(Ended::Refused { rest }, last)));
             // The call of a probe, which was not even told of.
             self.withdraws_calls |= self.is_closed;
         }
@@ -207,7 +207,7 @@ impl Model {
     }
 
     fn next_refused(&self, operator: &Operator) -> Option<(u32, Duration)> {
-        let is_refusal = |it: &Failure<_>| matches!(it, Failure::NotCalled(it) if matches!(it.0, NotCalled::Refused(_)));
+        let is_refusal = |it: &Failure<_>| matches!(it, Failure::Ended(it) if matches!(it.0, Ended::Refused { .. }));
         let failed = operator.failure().filter(|it| it.outcome.as_ref().is_err_and(is_refusal));
         let failed = failed.map(|it| it.record.value);
         let waits = |it: &&Held| it.state == State::Waiting && !self.is_blocked(it.value);
@@ -428,7 +428,7 @@ impl Retries {
 }
 
 /// Why a record is not called that the operator does not call, as it says.
-fn not_called(operator: &Operator, value: u32, now: ProcessingTime) -> Option<NotCalled> {
+fn not_called(operator: &Operator, value: u32, now: ProcessingTime) -> Option<Ended> {
     let failed = operator.failure().filter(|it| it.record.value == value);
     let failed = failed.and_then(|it| it.outcome.clone().err());
     let failed = failed.or_else(|| {
@@ -441,7 +441,7 @@ fn not_called(operator: &Operator, value: u32, now: ProcessingTime) -> Option<No
         })
     });
     match failed? {
-        Failure::NotCalled(why) => Some(why.0),
+        Failure::Ended(why) => Some(why.0),
         _ => None,
     }
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use sparkawait_core::element::StreamElement;
-use sparkawait_core::operator::{Config, Snapshot, SnapshotRecord, SnapshotState};
+use sparkawait_core::operator::{Config, Ended, Snapshot, SnapshotRecord, SnapshotState};
 use sparkawait_core::time::ProcessingTime;
 
 use super::held_model::{Reply, State};
@@ -75,7 +75,7 @@ impl Model {
         self.arm(value, deadline);
         let held = self.get(value);
         if held.deadline.is_some_and(|deadline| deadline <= now) {
-            self.run_out(value, None);
+            self.run_out(value, Ended::TimedOut);
         } else if let Some(rest) = backoff_left.filter(|_| is_free) {
             held.state = State::BackOff { due: now + rest, lacks_token: false };
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What time does in the model of the operator.
 
-use sparkawait_core::operator::{Failure, Retry};
+use sparkawait_core::operator::{Ended, Failure, Retry};
 use sparkawait_core::policy::CallSign;
 use sparkawait_core::time::ProcessingTime;
 
@@ -54,7 +54,7 @@ impl Model {
             _ => CallSign::TimedOut,
         });
         self.cancel(value);
-        self.run_out(value, None);
+        self.run_out(value, Ended::TimedOut);
     }
 
     fn time_out_attempt(&mut self, value: u32) {
@@ -70,7 +70,7 @@ impl Model {
         if !self.back_off(value, Retry::IfRepeatable, CallSign::TimedOut, None) {
             self.metrics.timeouts += 1;
             let last = self.get(value).last_failure;
-            self.finish(value, Err(Failure::AttemptTimedOut(last)));
+            self.finish(value, Err(Failure::ended(Ended::AttemptTimedOut, last)));
         }
     }
 }

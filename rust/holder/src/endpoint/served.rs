@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use sparkawait_core::ErrorKind;
 use sparkawait_runtime::Patience;
 use sparkawait_task::error::TaskError;
 use sparkawait_wire::ChannelKey;
@@ -52,7 +51,7 @@ fn serve_step(link: &Link, answers: ChannelKey, subject: &Subject) {
         }
         Err(Broken::Failed(error)) => {
             let mut reason = Vec::new();
-            put_bytes(&mut reason, kind_of(&error).as_str().as_bytes());
+            put_bytes(&mut reason, error.kind().as_str().as_bytes());
             reason.extend(error.to_string().as_bytes());
             step.refuse(FAILED, Bytes::from(reason));
         }
@@ -215,16 +214,5 @@ fn send(link: &Link, answers: ChannelKey, about: u8, bytes: &[u8]) -> io::Result
         if is_last {
             return Ok(());
         }
-    }
-}
-
-fn kind_of(error: &TaskError) -> ErrorKind {
-    match error {
-        TaskError::Row { failure, .. } => failure.kind,
-        TaskError::TimedOut { .. } => ErrorKind::ElementTimedOut,
-        TaskError::Start(error) => error.kind,
-        TaskError::Saved { kind, .. } => *kind,
-        TaskError::Arrow(_) => ErrorKind::InputInvalid,
-        _ => ErrorKind::Internal,
     }
 }

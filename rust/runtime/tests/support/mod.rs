@@ -22,7 +22,7 @@ use std::vec::Drain;
 use sparkawait_core::element::{Key, StreamElement, StreamRecord, Timestamp, Watermark};
 use sparkawait_core::flow::ChannelConfig;
 use sparkawait_core::operator::{
-    AttemptId, Completion, Config, Emitted, Failure, Handled, Invocation, NotCalled, OutputMode,
+    AttemptId, Completion, Config, Emitted, Ended, Failure, Handled, Invocation, OutputMode,
     Remark, Retry,
 };
 use sparkawait_core::policy::{
@@ -370,11 +370,12 @@ impl BatchCodec for Numbers {
 fn text(value: u32, outcome: &Result<u32, Failure<&'static str>>) -> String {
     match outcome {
         Ok(result) => format!("{value}={result}"),
-        Err(Failure::TimedOut(_) | Failure::AttemptTimedOut(_)) => format!("{value} timed out"),
-        Err(Failure::NotCalled(failure)) => match failure.0 {
-            NotCalled::TooLate(_) => format!("{value} timed out"),
-            NotCalled::Unavailable(_) => format!("{value} waited in vain"),
-            NotCalled::Refused(_) => format!("{value} refused"),
+        Err(Failure::Ended(failure)) => match failure.0 {
+            Ended::TimedOut | Ended::AttemptTimedOut | Ended::TooLate { .. } => {
+                format!("{value} timed out")
+            }
+            Ended::Unavailable { .. } => format!("{value} waited in vain"),
+            Ended::Refused { .. } => format!("{value} refused"),
         },
         Err(Failure::Function(error) | Failure::RetriesExhausted(error)) => {
             format!("{value} {error}")

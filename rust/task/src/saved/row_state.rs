@@ -28,9 +28,7 @@ use arrow::datatypes::Field;
 use arrow::error::ArrowError;
 use sparkawait_arrow::{CallInfo, ResultRows};
 use sparkawait_core::ErrorKind;
-use sparkawait_core::operator::{
-    Divided, Failure, NotCalled, Refusal, SnapshotState, TooLate, Unavailable,
-};
+use sparkawait_core::operator::{Divided, Ended, Failure, SnapshotState};
 
 use crate::error::CallFailure;
 
@@ -140,19 +138,19 @@ impl RowState {
             Failure::RetriesExhausted(failure) => {
                 return Self::new(Phase::RetriesExhausted, Some(failure));
             }
-            Failure::TimedOut(last) => return Self::new(Phase::TimedOut, last),
-            Failure::AttemptTimedOut(last) => return Self::new(Phase::AttemptTimedOut, last),
-            Failure::NotCalled(failure) => *failure,
+            Failure::Ended(failure) => *failure,
         };
         match why {
-            NotCalled::TooLate(TooLate::Retry { delay, left }) => {
+            Ended::TimedOut => Self::new(Phase::TimedOut, last),
+            Ended::AttemptTimedOut => Self::new(Phase::AttemptTimedOut, last),
+            Ended::TooLate { delay, left } => {
                 let (backoff_left, time_left) = (Some(delay), Some(left));
                 Self { time_left, backoff_left, ..Self::new(Phase::TooLate, last) }
             }
-            NotCalled::Refused(Refusal::Paused(rest)) => {
+            Ended::Refused { rest } => {
                 Self { backoff_left: Some(rest), ..Self::new(Phase::Refused, last) }
             }
-            NotCalled::Unavailable(Unavailable { waited, is_paused }) => {
+            Ended::Unavailable { waited, is_paused } => {
                 let phase = if is_paused { Phase::WaitedForPaused } else { Phase::WaitedForSilent };
                 Self { waited: Some(waited), ..Self::new(phase, last) }
             }
@@ -164,9 +162,7 @@ impl RowState {
     pub(crate) fn into_state(self, results: ResultRows) -> Option<State> {
         let Self { time_left, backoff_left, waited, was_running, divided, failure: last, .. } =
             self;
-        let unavailable = |is_paused| {
-            waited.map(|waited| NotCalled::Unavailable(Unavailable { waited, is_paused }))
-        };
+        let unavailable = |is_paused| waited.map(|waited| Ended::Unavailable { waited, is_paused });
         let why = match self.phase {
             Phase::Input => return None,
             Phase::Pending => {
@@ -182,16 +178,14 @@ impl RowState {
             Phase::Completed => return Some(SnapshotState::Completed(Ok(results))),
             Phase::Failed => return failed_with(Failure::Function(last?)),
             Phase::RetriesExhausted => return failed_with(Failure::RetriesExhausted(last?)),
-            Phase::TimedOut => return failed_with(Failure::TimedOut(last)),
-            Phase::AttemptTimedOut => return failed_with(Failure::AttemptTimedOut(last)),
-            Phase::TooLate => {
-                NotCalled::TooLate(TooLate::Retry { delay: backoff_left?, left: time_left? })
-            }
-            Phase::Refused => NotCalled::Refused(Refusal::Paused(backoff_left?)),
+            Phase::TimedOut => Ended::TimedOut,
+            Phase::AttemptTimedOut => Ended::AttemptTimedOut,
+            Phase::TooLate => Ended::TooLate { delay: backoff_left?, left: time_left? },
+            Phase::Refused => Ended::Refused { rest: backoff_left? },
             Phase::WaitedForSilent => unavailable(false)?,
             Phase::WaitedForPaused => unavailable(true)?,
         };
-        failed_with(Failure::not_called(why, last))
+        failed_with(Failure::ended(why, last))
     }
 }
 
@@ -418,19 +412,17 @@ mod tests {
     fn failures() -> impl Strategy<Value = Failure<Box<CallFailure>>> {
         let last = || option::of(call_failures());
         let reasons = prop_oneof![
-            (duration(), duration())
-                .prop_map(|(delay, left)| NotCalled::TooLate(TooLate::Retry { delay, left })),
-            duration().prop_map(|rest| NotCalled::Refused(Refusal::Paused(rest))),
-            (duration(), any::<bool>()).prop_map(|(waited, is_paused)| {
-                NotCalled::Unavailable(Unavailable { waited, is_paused })
-            }),
+            Just(Ended::TimedOut),
+            Just(Ended::AttemptTimedOut),
+            (duration(), duration()).prop_map(|(delay, left)| Ended::TooLate { delay, left }),
+            duration().prop_map(|rest| Ended::Refused { rest }),
+            (duration(), any::<bool>())
+                .prop_map(|(waited, is_paused)| { Ended::Unavailable { waited, is_paused } }),
         ];
         prop_oneof![
             call_failures().prop_map(Failure::Function),
             call_failures().prop_map(Failure::RetriesExhausted),
-            last().prop_map(Failure::TimedOut),
-            last().prop_map(Failure::AttemptTimedOut),
-            (reasons, last()).prop_map(|(reason, last)| Failure::not_called(reason, last)),
+            (reasons, last()).prop_map(|(reason, last)| Failure::ended(reason, last)),
         ]
     }
 
@@ -484,9 +476,7 @@ mod tests {
             SnapshotState::Completed(Err(failed)) => SnapshotState::Completed(Err(match failed {
                 Failure::Function(it) => Failure::Function(failure(it)),
                 Failure::RetriesExhausted(it) => Failure::RetriesExhausted(failure(it)),
-                Failure::TimedOut(last) => Failure::TimedOut(last.map(failure)),
-                Failure::AttemptTimedOut(last) => Failure::AttemptTimedOut(last.map(failure)),
-                Failure::NotCalled(it) => Failure::not_called(it.0, it.1.map(failure)),
+                Failure::Ended(it) => Failure::ended(it.0, it.1.map(failure)),
             })),
         }
     }

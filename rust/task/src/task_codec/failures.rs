@@ -5,31 +5,21 @@ use std::borrow::Cow;
 
 use sparkawait_arrow::{RowFailure, RowRef, RowsLeft};
 use sparkawait_core::ErrorKind;
-use sparkawait_core::operator::{Emitted, Failure, NotCalled};
+use sparkawait_core::operator::{Emitted, Ended, Failure};
 
 use super::{TaskCodec, is_uncalled};
-use crate::error::{CallFailure, TaskError, TimeLimit, TimedOut};
+use crate::error::{CallFailure, TaskError, TimedOut};
 
-/// A limit in time, and the failure of the last call before it had passed.
-type TimePassed = (TimeLimit, Option<Box<CallFailure>>);
+/// How a record ran out of time, and the failure of its last call before that.
+type TimePassed = (Ended, Option<Box<CallFailure>>);
 
 impl TaskCodec {
     /// Describes how a record ran out of time.
-    fn timed_out(
-        &self,
-        limit: TimeLimit,
-        attempts: u32,
-        last: Option<Box<CallFailure>>,
-    ) -> TimedOut {
-        let after = match limit {
-            TimeLimit::Row | TimeLimit::TooLate(_) | TimeLimit::Unavailable(_) => {
-                self.config.timeout
-            }
-            TimeLimit::Attempt => self.config.attempt_timeout,
-        };
-        let is_of_attempt = limit == TimeLimit::Attempt;
+    fn timed_out(&self, why: Ended, attempts: u32, last: Option<Box<CallFailure>>) -> TimedOut {
+        let is_of_attempt = why == Ended::AttemptTimedOut;
+        let after = if is_of_attempt { self.config.attempt_timeout } else { self.config.timeout };
         let not_repeated = self.config.not_repeated.as_ref().filter(|_| is_of_attempt).cloned();
-        TimedOut { limit, after, attempts, not_repeated, last }
+        TimedOut { why, after, attempts, not_repeated, last }
     }
 
     /// Whether a record with this kind of failure was not called.
@@ -50,8 +40,8 @@ impl TaskCodec {
                 return RowFailure { kind, message, attempts: 0, status: None };
             }
             Ok(failure) => (failure.kind, failure.message, failure.status),
-            Err((limit, last)) => {
-                let timed_out = self.timed_out(limit, attempts, last);
+            Err((why, last)) => {
+                let timed_out = self.timed_out(why, attempts, last);
                 (timed_out.kind(), timed_out.message(), timed_out.status())
             }
         };
@@ -82,19 +72,19 @@ impl TaskCodec {
         let row = self.rows.inputs().ordinal(failed.record.value);
         let (partition, attempts) = (self.config.partition, failed.attempts);
         // Only what has failed is asked about.
-        let failure = failed.outcome.err().unwrap_or(Failure::TimedOut(None));
+        let failure = failed.outcome.err().unwrap_or_else(|| Failure::ended(Ended::TimedOut, None));
         match cause_of(failure) {
             Ok(failure) => TaskError::Row { function, row, partition, attempts, failure },
-            Err((limit, last)) => {
-                let timed_out = Box::new(self.timed_out(limit, attempts, last));
+            Err((why, last)) => {
+                let timed_out = Box::new(self.timed_out(why, attempts, last));
                 TaskError::TimedOut { function, row, partition, timed_out }
             }
         }
     }
 }
 
-/// Returns the failure of a call, or the limit in time that has passed and the failure of the last
-/// call before.
+/// Returns the failure of a call, or how its record ran out of time and the failure of the last call
+/// before.
 fn cause_of(failure: Failure<Box<CallFailure>>) -> Result<Box<CallFailure>, TimePassed> {
     match failure {
         Failure::Function(failure) => Ok(failure),
@@ -102,14 +92,9 @@ fn cause_of(failure: Failure<Box<CallFailure>>) -> Result<Box<CallFailure>, Time
             failure.kind = exhausted(failure.kind);
             Ok(failure)
         }
-        Failure::TimedOut(last) => Err((TimeLimit::Row, last)),
-        Failure::AttemptTimedOut(last) => Err((TimeLimit::Attempt, last)),
-        Failure::NotCalled(failure) => match *failure {
-            (NotCalled::TooLate(too_late), last) => Err((TimeLimit::TooLate(too_late), last)),
-            (NotCalled::Unavailable(it), last) => Err((TimeLimit::Unavailable(it), last)),
-            (NotCalled::Refused(refusal), last) => {
-                Ok(Box::new(CallFailure::refused(refusal, last)))
-            }
+        Failure::Ended(ended) => match *ended {
+            (Ended::Refused { rest }, last) => Ok(Box::new(CallFailure::refused(rest, last))),
+            passed => Err(passed),
         },
     }
 }

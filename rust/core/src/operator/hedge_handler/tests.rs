@@ -10,7 +10,7 @@ use super::*;
 use crate::element::{Key, StreamElement, StreamRecord};
 use crate::flow::ChannelConfig;
 use crate::operator::{
-    Config, EndOfInput, Failure, FailurePolicy, Metrics, OutputMode, Remark, Retry,
+    Config, EndOfInput, Ended, Failure, FailurePolicy, Metrics, OutputMode, Remark, Retry,
 };
 use crate::policy::{
     AdaptiveLimitConfig, Gcra, HedgeAfter, HedgeConfig, PolicyConfig, Rate, RateLimitConfig,
@@ -165,7 +165,7 @@ fn a_record_that_times_out_loses_both_calls() {
 
     assert_eq!(cancelled(&mut operator), [hedge, first]);
     assert_eq!((operator.in_flight(), metrics(&mut operator).cancelled), (0, 2));
-    assert_eq!(emitted(&mut operator), [(0, Err(Failure::TimedOut(None)))]);
+    assert_eq!(emitted(&mut operator), [(0, Err(Failure::ended(Ended::TimedOut, None)))]);
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn each_of_the_calls_has_the_time_of_an_attempt() {
     assert_eq!((operator.in_flight(), operator.poll_timeout()), (1, Some(at(30))));
     operator.handle_time(at(30));
     assert_eq!(cancelled(&mut operator), [hedge]);
-    assert_eq!(emitted(&mut operator), [(0, Err(Failure::AttemptTimedOut(None)))]);
+    assert_eq!(emitted(&mut operator), [(0, Err(Failure::ended(Ended::AttemptTimedOut, None)))]);
 }
 
 #[test]

@@ -104,7 +104,7 @@ fn a_restored_record_that_was_asked_about_times_out_where_nobody_is_asked() {
         let Some(StreamElement::Record(emitted)) = restored.pop_output() else {
             panic!("no output with {timeout:?}")
         };
-        let failure = Failure::TimedOut(Some("down"));
+        let failure = Failure::ended(Ended::TimedOut, Some("down"));
         assert_eq!((emitted.attempts, emitted.outcome), (1, Err(failure)));
     }
 }

@@ -73,16 +73,24 @@ impl Lowered {
     /// Makes what is left of a limit that comes back at `rate`. The service has not counted so much yet
     /// that was taken.
     pub(super) fn to(told: &LimitLeft, uncounted: u64, rate: Rate, now: ProcessingTime) -> Self {
-        let fills = told.renewal == Renewal::Evenly;
-        let nanos = u64::try_from(told.renewed_in.as_nanos()).unwrap_or(u64::MAX);
-        let whole = told.remaining.saturating_add(rate.permits_of(nanos));
-        Self {
+        let window = Self {
             left: signed(told.remaining).saturating_sub(signed(uncounted)),
             since: now,
             until: now + told.renewed_in.min(LONGEST_ASKED),
-            comes: fills.then(|| rate.slower(SHARE)),
+            comes: None,
+            reserve: 0,
+            most_reserved: 0,
+        };
+        if told.renewal == Renewal::AtOnce {
+            return window;
+        }
+        let nanos = u64::try_from(told.renewed_in.as_nanos()).unwrap_or(u64::MAX);
+        let whole = told.remaining.saturating_add(rate.permits_of(nanos));
+        Self {
+            comes: Some(rate.slower(SHARE)),
             reserve: rate.permits_of(1_000_000_000),
-            most_reserved: if fills { whole / RESERVED } else { 0 },
+            most_reserved: whole / RESERVED,
+            ..window
         }
     }
 

@@ -3,13 +3,21 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socketserver
+import ssl
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
 
 import pyarrow as pa
 import pytest
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 import sparkawait as sa
 from sparkawait.exceptions import ErrorKind
@@ -91,19 +99,82 @@ def test_no_answer_has_no_status():
     assert error_of("http://no-such-host.invalid/{id}")["status"] is None
 
 
-def test_a_certificate_that_is_an_authoritys_own_is_told(tmp_path):
-    own = trustme.CA()
-    given = Certificates(tmp_path)
-    given.server_path.write_bytes(own.private_key_pem.bytes() + own.cert_pem.bytes())
-    with Nginx(tmp_path / "nginx", ANSWER, certificates=given) as nginx:
-        url = nginx.url + "/{id}"
-        unknown = error_of(url)["message"]
-        known = error_of(url, client={"ca": own.cert_pem.bytes().decode()})["message"]
+def self_signed(name: str, days: int) -> tuple[bytes, str]:
+    """Makes what ``openssl req -x509`` makes: the certificate of an authority, with a key.
 
-    for message in (unknown, known):
-        assert "no connection: the server's certificate is self-signed" in message
-        assert "`ca=`" in message
-    assert "`CA:TRUE`" in known
+    Args:
+        name: The address that it is for.
+        days: How many days from now it ends.
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "of its own")])
+    now = datetime.now(timezone.utc)
+    alternative = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(name))])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(4711)
+        .not_valid_before(now - timedelta(days=71))
+        .not_valid_after(now + timedelta(days=days))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(alternative, critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = certificate.public_bytes(serialization.Encoding.PEM)
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    return private + pem, pem.decode()
+
+
+@pytest.mark.parametrize(
+    ("name", "days", "why"),
+    [
+        (LOOPBACK, 7, None),
+        (LOOPBACK, -3, "has expired"),
+        ("10.7.7.7", 7, "not valid for this name"),
+    ],
+)
+def test_a_certificate_of_an_authority_is_that_of_a_server_if_it_was_given(
+    tmp_path, name, days, why
+):
+    given, (server, ca) = Certificates(tmp_path), self_signed(name, days)
+    given.server_path.write_bytes(server)
+    with Nginx(tmp_path / "nginx", ANSWER, certificates=given) as nginx:
+        url = nginx.url.replace("localhost", LOOPBACK)
+        unknown = error_of(url + "/{id}")["message"]
+        (found,) = look_up(url + "/{id}", client={"ca": ca}, on_error="capture", retry=0)
+        try:
+            urllib.request.urlopen(url + "/a", context=ssl.create_default_context(cadata=ca))  # noqa: S310
+        except urllib.error.URLError:
+            is_taken_by_python = False
+        else:
+            is_taken_by_python = True
+
+    assert "no connection: the server's certificate " in unknown
+    if days > 0:
+        assert "is self-signed" in unknown
+        assert "`ca=`" in unknown
+    assert is_taken_by_python == (why is None)
+    if why is None:
+        assert (found["n"], found["error"]) == (1, None)
+    else:
+        assert why in found["error"]["message"]
+
+
+def test_a_certificate_of_another_authority_is_not_taken_for_one_that_was_given(tmp_path):
+    given, (server, _) = Certificates(tmp_path), self_signed(LOOPBACK, 7)
+    given.server_path.write_bytes(server)
+    _, other = self_signed(LOOPBACK, 7)
+    with Nginx(tmp_path / "nginx", ANSWER, certificates=given) as nginx:
+        url = nginx.url.replace("localhost", LOOPBACK)
+        message = error_of(url + "/{id}", client={"ca": other})["message"]
+
+    assert "is self-signed" in message
 
 
 def test_a_certificate_of_an_unknown_authority_or_for_another_name_is_told(tmp_path):

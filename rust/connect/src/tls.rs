@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustls::client::WantsClientCert;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::verify_server_cert_signed_by_trust_anchor;
+use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
@@ -70,12 +70,11 @@ impl TlsSettings {
             .map_err(|error| StartError::option(format!("TLS cannot be used: {error}")))?;
         let roots = match trust {
             Trust::Anyone => None,
-            Trust::AuthoritiesOfAnyHost => Some(self.roots(trust)?),
-            Trust::Authorities | Trust::AuthoritiesIfAny => {
-                return self.with_client(builder.with_root_certificates(self.roots(trust)?));
-            }
+            _ => Some(self.roots(trust)?),
         };
-        let verifier = Arc::new(AnyHost { roots, provider });
+        let is_of_any_host = matches!(trust, Trust::Anyone | Trust::AuthoritiesOfAnyHost);
+        let given = self.ca.as_deref().map_or(Ok(Vec::new()), |ca| certificates(ca, "ca"))?;
+        let verifier = Arc::new(Verifier { roots, given, is_of_any_host, provider });
         self.with_client(builder.dangerous().with_custom_certificate_verifier(verifier))
     }
 
@@ -188,8 +187,7 @@ fn of_certificate(error: &CertificateError) -> String {
         }
         // With the flag it may sign others, and stands for none of them.
         CertificateError::Other(other) if other.to_string() == IS_OF_AUTHORITY => {
-            "is self-signed and one of an authority (`CA:TRUE`), which no server may have; have the \
-             server use one that it has signed, or one with `CA:FALSE`, and give it as `ca=`"
+            "is self-signed and one of an authority (`CA:TRUE`); give it as `ca=`, as it is"
         }
         CertificateError::NotValidForName => {
             "is not valid for this name; call the server by a name that its certificate has"
@@ -286,33 +284,45 @@ fn certificates(pem: &str, option: &str) -> Result<Vec<CertificateDer<'static>>,
     Ok(found)
 }
 
-/// Takes the certificate of any host, whose key must have signed the connection all the same.
+/// Looks at the certificate of a server, whose key must have signed the connection in any case.
+///
+/// Not the library's own, which takes no certificate of an authority as that of a server. `openssl req -x509`
+/// makes just that, and curl and Python take it where it was given as an authority.
 #[derive(Debug)]
-struct AnyHost {
+struct Verifier {
     /// Where a certificate must come from; `None`: from anywhere.
     roots: Option<RootCertStore>,
+    /// Those that were given: a server may have one of them itself.
+    given: Vec<CertificateDer<'static>>,
+    /// Whether it may have been made for another host.
+    is_of_any_host: bool,
     provider: Arc<CryptoProvider>,
 }
 
-impl ServerCertVerifier for AnyHost {
+impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
         certificate: &CertificateDer<'_>,
         between: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
+        name: &ServerName<'_>,
         _: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
+        let parsed = ParsedCertificate::try_from(certificate)?;
         if let Some(roots) = &self.roots {
-            let certificate = ParsedCertificate::try_from(certificate)?;
             let algorithms = self.provider.signature_verification_algorithms.all;
-            verify_server_cert_signed_by_trust_anchor(
-                &certificate,
-                roots,
-                between,
-                now,
-                algorithms,
-            )?;
+            match verify_server_cert_signed_by_trust_anchor(
+                &parsed, roots, between, now, algorithms,
+            ) {
+                // Its time was looked at before that.
+                Err(Error::InvalidCertificate(CertificateError::Other(other)))
+                    if other.to_string() == IS_OF_AUTHORITY
+                        && self.given.iter().any(|it| it == certificate) => {}
+                looked_at => looked_at?,
+            }
+        }
+        if !self.is_of_any_host {
+            verify_server_name(&parsed, name)?;
         }
         Ok(ServerCertVerified::assertion())
     }

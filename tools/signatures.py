@@ -5,9 +5,9 @@ usage: python tools/signatures.py
 
 A wait function takes its options as ``**given``, so that it passes on what was given and no more,
 and `sparkawait.WaitOptions` is the one list of them. At runtime `documented` shows that list in
-``help()`` and in notebooks. Editors and type checkers run nothing: for them a package has a module
-`signatures` with the same functions spelt out, which nothing but they import. So a call costs what
-it did, no function has a list of options to forward, and no default is a sentinel.
+``help()`` and in notebooks. Editors and type checkers run nothing: for them a package has a stub
+`signatures.pyi` with the same functions spelt out, and a connector one of its own name. So a call
+costs what it did, no function has a list of options to forward, and no default is a sentinel.
 
 What a function takes beside its options, what it returns and its docstring are read from its
 source. The types of the options, for ``**given``, are written beside them, from what each option
@@ -25,13 +25,21 @@ from typing import Any
 from sparkawait import function_options, wait_options
 from sparkawait._plan.option import Option, with_entries
 from sparkawait.connectors.http_options import HTTP_OPTIONS
-from sparkawait.connectors.postgres import POSTGRES_OPTIONS
+from sparkawait.connectors.postgres_lookup import POSTGRES_OPTIONS
 from sparkawait.connectors.redis_function import REDIS_OPTIONS
 
 PYTHON = Path(__file__).resolve().parents[1] / "python"
 PACKAGES = {"sparkawait.arrow": ["wait"], "sparkawait.spark": ["wait", "udf"]}
 """What has signatures, and the modules that its functions are in."""
-OPTIONS = {"WaitArguments": wait_options.OPTIONS, "ColumnArguments": wait_options.COLUMN_OPTIONS}
+STUBS = [f"sparkawait.connectors.{name}" for name in ("http", "postgres", "redis")]
+"""Modules whose functions take options, and that define nothing else."""
+OPTIONS = {
+    "WaitArguments": wait_options.OPTIONS,
+    "ColumnArguments": wait_options.COLUMN_OPTIONS,
+    "HttpOptions": HTTP_OPTIONS,
+    "RedisOptions": REDIS_OPTIONS,
+    "PostgresOptions": POSTGRES_OPTIONS,
+}
 FUNCTION_OPTIONS = {it: o for it, o in wait_options.OPTIONS.items() if o.of_function}
 ARGUMENTS = {
     "sparkawait._plan.arguments": {
@@ -84,9 +92,43 @@ from __future__ import annotations
 '''
 
 
-def path_of(module: str) -> Path:
+def path_of(module: str, suffix: str = ".py") -> Path:
     """Returns the file of a module."""
-    return PYTHON.joinpath(*module.split(".")).with_suffix(".py")
+    return PYTHON.joinpath(*module.split(".")).with_suffix(suffix)
+
+
+def stub(module: str) -> str:
+    """Returns the text of the stub of a connector: its functions, and what else it exports."""
+    known = _types() | _origins(module)
+    functions = [_shown(function, types) for function, types in _functions(module)]
+    defined = {function.name for function, _ in _functions(module)}
+    exported = sorted(_exported(module))
+    passed_on = {it: known[it] for it in exported if it not in defined}
+    shown = {it: (origin, f"{name} as {it}") for it, (origin, name) in passed_on.items()}
+    used = {it: known[it] for it in _used(functions, known) if it not in shown}
+    header = HEADER.format(package=module, modules=f"`{path_of(module).name}`")
+    imports = _imports(used | shown)
+    return "\n\n".join([f"{header}\n{imports}\n\n__all__ = {json.dumps(exported)}\n", *functions])
+
+
+def _exported(module: str) -> list[str]:
+    for node in ast.parse(path_of(module).read_text(encoding="utf-8")).body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id="__all__")], value=value):
+                return list(ast.literal_eval(value))
+            case _:
+                pass
+    return []
+
+
+def _used(functions: list[str], known: dict[str, tuple[str, str]]) -> set[str]:
+    """Returns the names of `known` that the functions are written with."""
+    return {
+        it.id
+        for text in functions
+        for it in ast.walk(ast.parse(text))
+        if isinstance(it, ast.Name) and it.id in known
+    }
 
 
 def signatures(package: str) -> str:
@@ -100,12 +142,7 @@ def signatures(package: str) -> str:
         for function, types in _functions(module):
             functions.append(_shown(function, types))
             names.add(function.name)
-    used = {
-        it.id
-        for text in functions
-        for it in ast.walk(ast.parse(text))
-        if isinstance(it, ast.Name) and it.id in known
-    }
+    used = _used(functions, known)
     header = HEADER.format(package=package, modules=" and ".join(f"`{it}`" for it in modules))
     exported = json.dumps(sorted(names))
     imports = _imports({name: known[name] for name in used})
@@ -194,11 +231,13 @@ def _positional(given: ast.arguments) -> list[str]:
         lines.append(f"{ast.unparse(argument)} = {ast.unparse(default)}")
     if given.posonlyargs:
         lines.insert(len(given.posonlyargs), "/")
-    return [*lines, "*"]
+    return [*lines, "*" if given.vararg is None else f"*{ast.unparse(given.vararg)}"]
 
 
 def _default(option: Option[Any]) -> str:
     value = option.default
+    if value is None and not {"None", "Any"} & set(re.findall(r"\w+", option.type)):
+        return "..."  # what it is otherwise stands in its sentence
     return json.dumps(value) if isinstance(value, str) else repr(value)
 
 
@@ -248,7 +287,9 @@ def main() -> None:
     for module in ARGUMENTS:
         path_of(module).write_text(arguments(module), encoding="utf-8")
     for package in PACKAGES:
-        path_of(f"{package}.signatures").write_text(signatures(package), encoding="utf-8")
+        path_of(f"{package}.signatures", ".pyi").write_text(signatures(package), encoding="utf-8")
+    for module in STUBS:
+        path_of(module, ".pyi").write_text(stub(module), encoding="utf-8")
 
 
 if __name__ == "__main__":

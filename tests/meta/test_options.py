@@ -8,9 +8,9 @@ from typing import get_type_hints
 import pytest
 
 import sparkawait as sa
-from sparkawait.connectors.arguments import HttpOptions, RedisOptions
+from sparkawait.connectors.arguments import HttpOptions, PostgresOptions, RedisOptions
 from sparkawait.connectors.http_options import HTTP_OPTIONS
-from sparkawait.connectors.postgres import POSTGRES_OPTIONS, PostgresOptions
+from sparkawait.connectors.postgres_lookup import POSTGRES_OPTIONS
 from sparkawait.connectors.redis_function import REDIS_OPTIONS
 from sparkawait.wait_options import (
     COLUMN_OPTIONS,

@@ -14,7 +14,7 @@ MAX_RUST_CODE_LINES = 600
 MAX_PYTHON_MODULE_LINES = 500
 MAX_TEST_FILE_LINES = 700
 
-GENERATED = {"signatures.py", "arguments.py"}
+GENERATED = {"signatures.pyi", "arguments.py"}
 """Each option of each function, as tools/signatures.py spells them out."""
 
 LICENCE = "SPDX-License-Identifier: Apache-2.0"

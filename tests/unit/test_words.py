@@ -7,7 +7,7 @@ import sparkawait as sa
 from sparkawait import retry
 from sparkawait._plan.words import _MEANINGS, _TABLE
 from sparkawait.connectors.http_options import HTTP_OPTIONS
-from sparkawait.connectors.postgres import POSTGRES_OPTIONS
+from sparkawait.connectors.postgres_lookup import POSTGRES_OPTIONS
 from sparkawait.connectors.redis_function import REDIS_OPTIONS
 from sparkawait.wait_options import OPTIONS
 

@@ -7,7 +7,11 @@ from sparkawait.arrow.batches import Batches
 from sparkawait.arrow.task import run
 
 if TYPE_CHECKING:  # the same functions as editors show them, with each option
-    from sparkawait.arrow.signatures import key_ordered_wait, ordered_wait, unordered_wait
+    from sparkawait.arrow.signatures import (  # pyright: ignore[reportMissingModuleSource]
+        key_ordered_wait,
+        ordered_wait,
+        unordered_wait,
+    )
 else:
     from sparkawait.arrow.wait import key_ordered_wait, ordered_wait, unordered_wait
 

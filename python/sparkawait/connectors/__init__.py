@@ -4,7 +4,7 @@
 ```text
   sa.http.get(..)         http_options, http_body --> http_request --> http    --+
   sa.redis.hash(..)       redis_function --> redis                             --+--> Plan
-  sa.postgres.lookup(..)  postgres                                             --+
+  sa.postgres.lookup(..)  postgres_lookup --> postgres                         --+
 ```
 
 Each checks on the driver what it is given and makes a description, which travels without its

@@ -25,7 +25,7 @@ from sparkawait.spark.udf import AsyncUserDefinedFunction
 from sparkawait.spark.write_once import split, write_once
 
 if TYPE_CHECKING:  # the same functions as editors show them, with each option
-    from sparkawait.spark.signatures import (
+    from sparkawait.spark.signatures import (  # pyright: ignore[reportMissingModuleSource]
         async_udf,
         key_ordered_wait,
         ordered_wait,

@@ -537,6 +537,18 @@ impl Site {
         Ok(false)
     }
 
+    /// Whether all permits of `max_concurrency` are in use, by calls that nothing ends now but an answer.
+    pub fn has_no_permit(&self, now: u64) -> bool {
+        let may_end = |it: &&Flying| {
+            let of_attempt = self.plan.attempt_timeout.zip(it.begun);
+            let is_over = of_attempt.is_some_and(|(it, begun)| begun + it <= now);
+            let row = self.rows.get(&it.id);
+            it.is_doomed || is_over || row.is_none_or(|it| self.has_passed(it, now))
+        };
+        let flying = self.flying.values().filter(|it| !may_end(it)).count();
+        flying >= self.plan.max_concurrency
+    }
+
     /// Calls at a time: in all, and of each channel.
     pub(super) fn check_calls(&self, now: u64) -> Checked {
         let counts = |it: &&(AttemptId, Flying)| RULES.hedge_takes_a_permit || !it.0.is_hedge();

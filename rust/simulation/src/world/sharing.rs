@@ -69,6 +69,7 @@ impl PermitSource for Source {
             (taken.map(here).map_err(here), waited)
         });
         let Some((taken, waited)) = taken else { return Err(ProcessingTime::NEVER) };
+        self.shared.world().check_asked(self.place);
         if let Some(waited) = waited {
             self.shared.world().waited_in_vain(self.place, cost, waited);
         }
@@ -117,6 +118,15 @@ impl World {
         if !limit.is_settled && !limit.is_told {
             let what = format!("{cost} permits for function {site}, {waited} ns");
             self.fail("a call gets its turn beside those of others", what);
+        }
+    }
+
+    /// The task asks for a turn, which is lost to others if it makes no call then.
+    fn check_asked(&mut self, (site, _): Place) {
+        let now = self.now;
+        if self.model.sites[site].has_no_permit(now) {
+            let what = format!("function {site} at {now}");
+            self.fail("who could not call asks for no turn of a limit that others share", what);
         }
     }
 

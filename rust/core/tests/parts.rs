@@ -311,7 +311,8 @@ fn called_again(fails_at: Option<u64>) -> Vec<ProcessingTime> {
     }
     let calls: Vec<AttemptId> = operator.actions().invoke.drain(..).map(|it| it.attempt).collect();
     for (index, call) in calls.iter().enumerate() {
-        operator.handle_started(*call, at(7 * (index as u64 / 3)));
+        let began = at(7 * (index as u64 / 3));
+        operator.handle_started(*call, began, began);
     }
     for call in calls.iter().filter(|_| fails_at.is_some()) {
         let failed = Completion::failed(0, Retry::Yes, CallSign::Unreachable);

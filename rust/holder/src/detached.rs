@@ -101,7 +101,7 @@ sparkawait_core::opaque_debug!(DetachedTask);
 impl DetachedTask {
     /// Starts the thread that drives the task, which [`find`](Self::find) finds from now on.
     ///
-    /// `owner` is whose it is, such as a shard's in a run of a query: others may have other functions
+    /// `owner` is whose it is, such as a shard's of a query that calls so: others may have other functions
     /// and rows. `gap` is how long ago the part ended whose rows it goes on with; zero if there was
     /// none.
     ///

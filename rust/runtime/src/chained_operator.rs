@@ -251,12 +251,17 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
     // --- calls ---
 
     /// Begins calls that waited before.
-    pub(crate) fn started(&mut self, attempts: &[AttemptId], now: ProcessingTime) {
+    pub(crate) fn started(
+        &mut self,
+        attempts: &[AttemptId],
+        began: ProcessingTime,
+        now: ProcessingTime,
+    ) {
         self.account.announce(attempts.len());
-        self.codec.set_time(now);
+        self.codec.set_time(began);
         self.codec.started(attempts);
         for attempt in attempts {
-            self.operator.handle_started(*attempt, now);
+            self.operator.handle_started(*attempt, began, now);
         }
     }
 

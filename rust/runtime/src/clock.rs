@@ -12,6 +12,12 @@ pub trait Clock {
     /// Returns the time passed since an origin; never goes back.
     fn now(&self) -> ProcessingTime;
 
+    /// Returns the time of a moment that has passed; a clock that is moved by hand has no such moments, and
+    /// stands where it stood then.
+    fn at(&self, _moment: Instant) -> ProcessingTime {
+        self.now()
+    }
+
     /// Waits for a wake-up, for `timeout` at most. A clock that is moved by hand lets time pass instead.
     fn park(&self, parker: &Parker, timeout: Duration) {
         parker.park(timeout);
@@ -34,5 +40,9 @@ impl MonotonicClock {
 impl Clock for MonotonicClock {
     fn now(&self) -> ProcessingTime {
         ProcessingTime::ZERO + self.origin.elapsed()
+    }
+
+    fn at(&self, moment: Instant) -> ProcessingTime {
+        ProcessingTime::ZERO + moment.saturating_duration_since(self.origin)
     }
 }

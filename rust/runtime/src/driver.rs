@@ -442,7 +442,11 @@ where
                     self.fail(error, now);
                 }
             }
-            TaskMail::Started(position, attempts) => self.chain.started(position, &attempts, now),
+            TaskMail::Started(position, attempts, moment) => {
+                // The task may have been at other things since.
+                let began = self.clock.at(moment).min(now);
+                self.chain.started(position, &attempts, began, now);
+            }
             TaskMail::Permitted(position, calls) => self.chain.permit(position, calls),
             TaskMail::Input(input) => self.chain.head().put_input(input),
             TaskMail::EndOfInput => self.chain.head().put_end_of_input(),

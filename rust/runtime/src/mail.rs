@@ -4,6 +4,7 @@
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::time::Instant;
 
 use sparkawait_core::mailbox::{Inbox, Mail};
 use sparkawait_core::operator::AttemptId;
@@ -27,8 +28,8 @@ pub(crate) enum TaskMail<X: BatchCodec> {
     EndOfPart(Patience),
     /// The outcomes of a burst of calls of the operator at this position of the chain.
     Replies(usize, X::Reply),
-    /// Calls of the operator at this position have begun, which waited before.
-    Started(usize, Vec<AttemptId>),
+    /// Calls of the operator at this position began at this moment, which waited before.
+    Started(usize, Vec<AttemptId>, Instant),
     /// How many calls the operator at this position may have in flight from now on.
     Permitted(usize, NonZeroUsize),
     /// Input or function failed as a whole.
@@ -71,7 +72,7 @@ impl<X: BatchCodec> TaskInbox<X> {
         let description = mail.description();
         let position = match &mail {
             TaskMail::Replies(position, _)
-            | TaskMail::Started(position, _)
+            | TaskMail::Started(position, ..)
             | TaskMail::Permitted(position, _) => *position,
             TaskMail::Input(_)
             | TaskMail::EndOfInput
@@ -112,7 +113,7 @@ impl<X: BatchCodec> ReplySender<X> {
     ///
     /// For operators whose calls begin when that is said, see `Begins` in their settings.
     pub fn started(&self, attempts: Vec<AttemptId>) -> bool {
-        self.inbox.put(TaskMail::Started(self.position, attempts))
+        self.inbox.put(TaskMail::Started(self.position, attempts, Instant::now()))
     }
 
     /// Lets the operator have so many calls in flight from now on, beside its own bounds; returns

@@ -114,9 +114,15 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> OperatorChain<X, F> {
     }
 
     /// Begins calls of the operator at `position` that waited before.
-    pub(crate) fn started(&mut self, position: usize, attempts: &[AttemptId], now: ProcessingTime) {
+    pub(crate) fn started(
+        &mut self,
+        position: usize,
+        attempts: &[AttemptId],
+        began: ProcessingTime,
+        now: ProcessingTime,
+    ) {
         if let Some(operator) = self.operators.get_mut(position) {
-            operator.started(attempts, now);
+            operator.started(attempts, began, now);
         }
     }
 

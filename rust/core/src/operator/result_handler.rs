@@ -381,9 +381,14 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     }
 
     /// Begins the call of a record that was handed over and has waited since, see
-    /// [`Begins::WhenSaid`]; to be said once, before its outcome. One that nobody waits for any more was
+    /// [`Begins::WhenSaid`]. It `began` then, and that may be a while ago. To be said once, before its outcome. One that nobody waits for any more was
     /// made all the same, and is counted.
-    pub fn handle_started(&mut self, attempt: AttemptId, now: ProcessingTime) {
+    pub fn handle_started(
+        &mut self,
+        attempt: AttemptId,
+        began: ProcessingTime,
+        now: ProcessingTime,
+    ) {
         if self.config.begins == Begins::AtOnce || self.is_closed {
             return;
         }
@@ -403,7 +408,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         if std::mem::replace(has_begun, true) {
             return;
         }
-        *since = now;
+        *since = began;
         self.begin_call(attempt, now);
     }
 }

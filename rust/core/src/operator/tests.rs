@@ -332,12 +332,12 @@ fn an_attempt_that_waits_begins_when_the_function_says_so() {
 
     operator.handle_time(at(10));
     assert_eq!((operator.in_flight(), operator.poll_timeout()), (1, None));
-    operator.handle_started(first[0], at(10));
+    operator.handle_started(first[0], at(10), at(10));
     assert_eq!(operator.poll_timeout(), Some(at(13)));
     operator.handle_time(at(13));
 
     assert_eq!(failures(&mut operator), [Failure::ended(Ended::AttemptTimedOut, None)]);
-    operator.handle_started(first[0], at(14));
+    operator.handle_started(first[0], at(14), at(14));
     assert_eq!(operator.poll_timeout(), None);
 }
 
@@ -350,9 +350,9 @@ fn a_record_that_nobody_is_called_for_has_no_attempt() {
             Some(HedgeConfig { after: HedgeAfter::Time(Duration::from_nanos(3)), max_extra: 1.0 });
     });
     let calls = put(&mut operator, "abcd", 0);
-    operator.handle_started(calls[0], at(1));
+    operator.handle_started(calls[0], at(1), at(1));
     // Said twice it is one call still.
-    operator.handle_started(calls[0], at(2));
+    operator.handle_started(calls[0], at(2), at(2));
     // An answer that nobody was called for, and one that tells of a call that nothing was said of.
     let known = Completion { sign: CallSign::NotCalled, ..Completion::answered('B', Retry::No) };
     operator.handle_completion(calls[1], known, at(3));
@@ -392,7 +392,7 @@ fn a_call_that_was_not_made_after_all_is_not_counted() {
 fn the_duration_of_a_call_is_counted_from_its_start() {
     let mut operator = operator(OutputMode::Ordered, 1, |config| config.begins = Begins::WhenSaid);
     let first = put(&mut operator, "a", 0);
-    operator.handle_started(first[0], at(10));
+    operator.handle_started(first[0], at(10), at(10));
 
     let completion = Completion::answered('A', Retry::No);
     let handled = operator.handle_completion(first[0], completion, at(12));

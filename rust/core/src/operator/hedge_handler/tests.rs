@@ -244,10 +244,10 @@ fn a_call_counts_from_when_it_says_that_it_begins() {
     let first = started(&mut operator)[0].1;
     assert_eq!(operator.poll_timeout(), None);
 
-    operator.handle_started(first, at(100));
+    operator.handle_started(first, at(100), at(100));
     assert_eq!(operator.poll_timeout(), Some(at(100 + AFTER)));
     let hedge = hedges(&mut operator, 100 + AFTER)[0].1;
-    operator.handle_started(hedge, at(115));
+    operator.handle_started(hedge, at(115), at(115));
     assert_eq!(answer(&mut operator, hedge, 1, 120), Handled::Final(5));
 }
 

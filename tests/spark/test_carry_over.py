@@ -56,20 +56,37 @@ def test_a_slow_call_does_not_hold_its_micro_batch_and_is_made_once(stream, emit
 
 
 @of_each_vehicle
-def test_a_query_goes_on_where_it_was_stopped(stream):
+def test_a_query_goes_on_where_it_was_stopped_and_calls_nothing_again(stream):
+    for first in (0, 10, 20):
+        stream.put(range(first, first + 10))
+        stream.start(stream.carried())
+        stream.until_out(set(range(first + 10)) - {SLOW})
+        stream.stop()
+
+    stream.gate.touch()
+    stream.put(range(30, 43))
+    stream.start(stream.carried())
+    stream.until_out(range(43))
+
+    assert sorted(stream.rows) == list(range(43))
+    assert [stream.calls_of(id_) for id_ in range(43)] == [1] * 43
+
+
+@of_each_vehicle
+def test_a_query_that_calls_otherwise_calls_again_what_was_in_flight(stream):
     stream.put(range(10))
     stream.start(stream.carried())
     stream.until_out(set(range(10)) - {SLOW})
     stream.stop()
 
     stream.gate.touch()
-    stream.put(range(10, 20))
-    stream.start(stream.carried())
-    stream.until_out(range(20))
+    stream.put(range(10, 23))
+    # The calls of the run before are those of another function, or are made in another way.
+    stream.start(stream.carried(capacity=97))
+    stream.until_out(range(23))
 
-    assert sorted(stream.rows) == list(range(20))
-    # The calls of another run are not those of this one, whose function may be another.
-    assert [stream.calls_of(id_) for id_ in range(20)] == [1 + (id_ == SLOW) for id_ in range(20)]
+    assert sorted(stream.rows) == list(range(23))
+    assert [stream.calls_of(id_) for id_ in range(23)] == [1 + (id_ == SLOW) for id_ in range(23)]
 
 
 @of_each_vehicle

@@ -32,13 +32,14 @@ def by_key(stream):
     )
 
 
-def check(stream) -> None:
+def check(stream, *, most: int = 1) -> None:
     """Checks that all of twelve rows came out once, in the order of their keys."""
     assert sorted(stream.rows) == list(range(12))
     for key in range(3):
         assert [id_ for id_ in stream.rows if id_ % 3 == key] == list(range(key, 12, 3))
-    # Another run of the query calls again for what was in flight.
-    assert [stream.calls_of(id_) for id_ in range(11)] == [1 + (id_ in SLOW) for id_ in range(11)]
+    # Another run goes on with what is in flight; what was lost with a worker is called again.
+    assert all(stream.calls_of(id_) == 1 for id_ in set(range(11)) - set(SLOW))
+    assert all(1 <= stream.calls_of(id_) <= most for id_ in SLOW)
 
 
 def test_a_query_keeps_its_shards_whatever_the_session_says_later(spark, stream):
@@ -53,7 +54,7 @@ def test_a_query_keeps_its_shards_whatever_the_session_says_later(spark, stream)
         out = by_key(stream)
         stream.put([11])
         stream.start(out)
-        stream.until(lambda: all(stream.calls_of(id_) == 2 for id_ in SLOW))
+        stream.until(lambda: any(it["adopted"] for it in stream.numbers()))
         assert stream.calls_of(11) == 0
         stream.gate.touch()
         stream.put([9, 10])
@@ -94,13 +95,14 @@ def test_shards_that_meet_in_a_partition_are_told_apart(stream, monkeypatch):
 
     # Two of the shards have no new rows then, in one partition.
     stream.start(by_key(stream))
-    stream.until(lambda: all(stream.calls_of(id_) == 2 for id_ in SLOW))
+    stream.until(lambda: any(it["adopted"] or it["redone"] for it in stream.numbers()))
     stream.gate.touch()
     stream.put([9, 10])
     stream.until_out(range(12))
 
     # A shard without rows in flight may have called for 11 in the micro-batch that was refused.
-    check(stream)
+    # Spark ends the workers of tasks that fail, and the calls in them.
+    check(stream, most=2)
 
 
 @pytest.mark.parametrize("said", ["auto", "", "0"])

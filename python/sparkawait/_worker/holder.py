@@ -82,7 +82,7 @@ class HeldTask:
             raise
 
     def begin(self, owner: str, part: int) -> bool | None:
-        """Begins the part behind `part` others of a shard, in a run of the query.
+        """Begins the part behind `part` others of a shard of a query.
 
         The last part may be begun again, by a step that is carried out once more: the task then
         gets the same rows and gives the same answer, without a further call.

@@ -84,8 +84,10 @@ class Shard:
     Attributes:
         key: Its key among the shards of the step; a partition may have several shards.
         count: Over how many of them the rows are spread by their keys; 0: any row may go to any.
-        step: Tells the steps of a query apart: the same in each of its micro-batches.
+        step: Tells the steps of a run apart: the same in each of its micro-batches.
         partition: Number of the partition.
+        query: The query, in all its runs.
+        calls: What is called, and how: the same for steps that call alike.
         run: The run of the query.
         batch: Number of the micro-batch; ``None`` if it has none, so that nobody finds a task that
             is made in it before the state tells of it.
@@ -95,18 +97,23 @@ class Shard:
     count: int
     step: str
     partition: int
+    query: str
+    calls: str
     run: str
     batch: int | None
 
     @property
     def owner(self) -> str:
-        """Whose a task is, in all micro-batches of a run."""
-        return f"{self.run} {self.step} {self.key}"
+        """Whose a task is, in all micro-batches of a query, over its restarts.
+
+        Its steps may have the same one. Which task is theirs is in their state.
+        """
+        return f"{self.query} {self.calls} {self.key}"
 
     @property
     def notice(self) -> str | None:
         """What a task is found by that no state tells of."""
-        return None if self.batch is None else f"{self.owner} {self.batch}"
+        return None if self.batch is None else f"{self.run} {self.step} {self.key} {self.batch}"
 
 
 @address_space.fitted()

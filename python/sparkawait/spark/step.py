@@ -8,13 +8,14 @@ Made on the driver, carried out on the task thread of an executor. `StateFunctio
 from __future__ import annotations
 
 import functools
+import hashlib
 import logging
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyspark import TaskContext
+from pyspark import TaskContext, cloudpickle
 from pyspark.sql.types import (
     BinaryType,
     DoubleType,
@@ -157,6 +158,7 @@ STEP_TYPES = StructType(
 """What a step puts out: rows as Arrow IPC, and one row of numbers."""
 
 _RUN = "spark.jobGroup.id"
+_QUERY = "sql.streaming.queryId"
 
 
 class Step(Shipment):
@@ -177,6 +179,10 @@ class Step(Shipment):
         self.name = chain.name
         # A query may have several, of the same run, micro-batches and shards.
         self._id = uuid.uuid4().hex
+        # A restart goes on with the calls of the run before if it would call as that did. What is
+        # pickled alike calls alike; what is not may do so, and is called for again.
+        sealed = cloudpickle.dumps((chain, columns))
+        self._calls = hashlib.sha256(sealed).hexdigest()
         self._chain = chain
         self._carry_over = carry_over
         self._columns = columns
@@ -209,7 +215,9 @@ class Step(Shipment):
             count=0 if self._shards is None else self._shards.count(),
             step=self._id,
             partition=0 if context is None else context.partitionId(),
-            run="" if context is None else context.getLocalProperty(_RUN) or "",
+            query=self._told(_QUERY) or self._id,
+            calls=self._calls,
+            run=self._told(_RUN),
             batch=None if batch is None else int(batch),
         )
         connection = Connection.of_this_worker()
@@ -222,6 +230,11 @@ class Step(Shipment):
                 columns=self._columns,
                 shard=shard,
             )
+
+    @staticmethod
+    def _told(name: str) -> str:
+        context = TaskContext.get()
+        return "" if context is None else context.getLocalProperty(name) or ""
 
     def rows(self, end: StepEnd) -> pd.DataFrame:
         """Returns what leaves in this micro-batch, and a row of numbers, which are reported."""

@@ -12,10 +12,10 @@ pub trait Clock {
     /// Returns the time passed since an origin; never goes back.
     fn now(&self) -> ProcessingTime;
 
-    /// Returns the time of a moment that has passed; a clock that is moved by hand has no such moments, and
-    /// stands where it stood then.
-    fn at(&self, _moment: Instant) -> ProcessingTime {
-        self.now()
+    /// Returns the time of a moment that has passed by `now`, which was read before. A clock that is moved by
+    /// hand has no such moments, and to read it again may move it.
+    fn at(&self, _moment: Instant, now: ProcessingTime) -> ProcessingTime {
+        now
     }
 
     /// Waits for a wake-up, for `timeout` at most. A clock that is moved by hand lets time pass instead.
@@ -42,7 +42,7 @@ impl Clock for MonotonicClock {
         ProcessingTime::ZERO + self.origin.elapsed()
     }
 
-    fn at(&self, moment: Instant) -> ProcessingTime {
-        ProcessingTime::ZERO + moment.saturating_duration_since(self.origin)
+    fn at(&self, moment: Instant, now: ProcessingTime) -> ProcessingTime {
+        now.min(ProcessingTime::ZERO + moment.saturating_duration_since(self.origin))
     }
 }

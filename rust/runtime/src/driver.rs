@@ -444,7 +444,7 @@ where
             }
             TaskMail::Started(position, attempts, moment) => {
                 // The task may have been at other things since.
-                let began = self.clock.at(moment).min(now);
+                let began = self.clock.at(moment, now);
                 self.chain.started(position, &attempts, began, now);
             }
             TaskMail::Permitted(position, calls) => self.chain.permit(position, calls),

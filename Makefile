@@ -122,8 +122,7 @@ sdist: target/wheel/.packages ## write the source archive into dist/
 check: lint test docs ## all that has to pass before a change lands
 
 # What the legs need comes first, or a long one would wait for what a short one needs; the longest is the
-# first. They wait for servers and for one another's processes a good deal: two at a time leave a fifth of two
-# cores idle.
+# first. Three at a time take as long, and tests with limits of time fail at the load that they make.
 .PHONY: test
 test: ## all tests but those of the night: Rust, interleavings, Python, the site, Spark, installation, and older versions where their Pythons are found
 	@legs= needs=; for leg in $(OLDER); do \
@@ -132,7 +131,7 @@ test: ## all tests but those of the night: Rust, interleavings, Python, the site
 		else echo "test-$$leg is left out"; fi; \
 	done; \
 	$(MAKE) $(TOGETHER)=2 dev $(VENV)/.servers $(CLASS_DATA) target/docs/.packages $$needs; \
-	$(MAKE) $(TOGETHER)=3 test-spark test-python test-rust $$legs test-install loom site
+	$(MAKE) $(TOGETHER)=2 test-spark test-python test-rust $$legs test-install loom site
 
 .PHONY: test-nightly
 test-nightly: ## what `make test` leaves out, and more combinations of options: what takes long and proves little for one commit

@@ -262,6 +262,8 @@ def test_the_loop_of_jupyter_waits_for_the_cell_anyway(warnings, monkeypatch):
     assert len(warnings()) == 1
 
 
+# The oldest pyarrow makes frames of pandas in a way that the newest pandas warns of.
+@pytest.mark.filterwarnings("ignore:Passing a BlockManager:DeprecationWarning")
 def test_a_data_frame_of_pandas_is_not_made_of_an_output_that_it_would_put_into_one_cell():
     pandas, output = pytest.importorskip("pandas"), out()
 

@@ -334,7 +334,7 @@ impl Clients {
     }
 
     /// Has connections looked at while there are any that nobody uses.
-    pub(super) fn look_after(&self) {
+    fn look_after(&self) {
         if self.is_sweeping.load(Ordering::Relaxed) || self.is_sweeping.swap(true, Ordering::AcqRel)
         {
             return;

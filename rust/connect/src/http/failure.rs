@@ -176,11 +176,6 @@ fn unspoken_scheme(status: StatusCode, headers: &HeaderMap) -> Option<&'static s
 }
 
 impl Broken {
-    /// Whether a response came whose head is too large.
-    pub(super) fn is_too_large(&self) -> bool {
-        matches!(self, Self::OfLine { lost, .. } if lost.is_too_large())
-    }
-
     /// Returns whether the request may have been carried out although no response came.
     pub(super) const fn cause(&self) -> Cause {
         let may_have_left = match self {

@@ -28,6 +28,7 @@ pub(super) struct Line {
     /// Not in place: lines are handed from call to call.
     connection: Option<Box<Connection<TokioIo<Wire>, Full<Bytes>>>>,
     reads: Reads,
+    takes_many_headers: bool,
     pub(super) made: Instant,
     /// When it was idle last before this use; `None`: it is new.
     pub(super) idle_since: Option<Instant>,
@@ -41,6 +42,8 @@ pub(super) struct Lost {
     pub(super) was_sent: bool,
     /// Whether anything of a response came.
     pub(super) has_answer: bool,
+    /// Whether the response might have many headers.
+    pub(super) takes_many_headers: bool,
 }
 
 impl Lost {
@@ -52,15 +55,15 @@ impl Lost {
 
 impl Line {
     /// Makes a connection over `wire`; responses may have more headers than most have, if it is said so.
-    pub(super) async fn new(wire: Wire, has_many_headers: bool) -> hyper::Result<Self> {
+    pub(super) async fn new(wire: Wire, takes_many_headers: bool) -> hyper::Result<Self> {
         let reads = wire.reads();
         let mut builder = http1::Builder::new();
-        if has_many_headers {
+        if takes_many_headers {
             builder.max_headers(MANY_HEADERS);
         }
         let (sender, connection) = builder.handshake(TokioIo::new(wire)).await?;
-        let (made, idle_since) = (Instant::now(), None);
-        Ok(Self { sender, connection: Some(Box::new(connection)), reads, made, idle_since })
+        let (connection, made) = (Some(Box::new(connection)), Instant::now());
+        Ok(Self { sender, connection, reads, takes_many_headers, made, idle_since: None })
     }
 
     /// Sends a request, and waits for the head of its response.
@@ -79,6 +82,7 @@ impl Line {
         response.await.map_err(|mut lost| Lost {
             was_sent: lost.take_message().is_none(),
             has_answer: self.reads.count() != before,
+            takes_many_headers: self.takes_many_headers,
             error: lost.into_error(),
         })
     }

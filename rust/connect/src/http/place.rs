@@ -5,7 +5,7 @@
 //! server may do so, since a request that leaves at that moment is lost. One of HTTP/2 is shared; as
 //! many are made as the calls need, and not one for each of many that start together.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -175,12 +175,6 @@ impl Place {
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Notes that a response had more headers than its connection takes, so that the next ones take more;
-    /// returns whether that is new.
-    pub(super) fn takes_many_headers_now(&self) -> bool {
-        !self.origin.has_many_headers.swap(true, Ordering::Relaxed)
     }
 
     /// Notes what the server says of its connections.

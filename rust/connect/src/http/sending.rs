@@ -2,6 +2,7 @@
 //! A request that is sent until a response comes, and the body of that.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use sparkawait_task::cause::Cause;
@@ -37,7 +38,11 @@ pub(super) async fn send(
             Ok(reply) => return Ok(reply),
             Err(error) => error,
         };
-        if error.is_too_large() && request.place.takes_many_headers_now() {
+        if let Broken::OfLine { lost, .. } = &error
+            && lost.is_too_large()
+            && !lost.takes_many_headers
+        {
+            request.place.origin.has_many_headers.store(true, Ordering::Relaxed);
             // Those that are kept take no more than this one.
             request.place.state().drop_before(Some(Instant::now()));
             if is_repeatable {

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from sparkawait import spark, testing
     from sparkawait.spark import (
         async_udf,
+        drain,
         key_ordered_wait,
         ordered_wait,
         send,
@@ -90,6 +91,7 @@ __all__ = [
     "async_function",
     "async_udf",
     "connector",
+    "drain",
     "exceptions",
     "http",
     "key_ordered_wait",

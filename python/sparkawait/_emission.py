@@ -234,8 +234,6 @@ class CarryOver:
             with unit, a timedelta or seconds. Zero is allowed.
         order_by: The columns whose rows keep their order, such as Kafka's ``partition``; for
             `sparkawait.ordered_wait`, which needs it.
-        drain: Whether each micro-batch waits for all calls, as without `CarryOver`: what is in the
-            state leaves it. To be set in the last run of a query that is given up or changed.
         vehicle: The operator of Spark that keeps the rows. ``"apply_in_pandas_with_state"``, the
             default, is there on each Spark, and once in a query. ``"transform_with_state"`` lets a
             query have several, and an ``applyInPandasWithState`` of your own; it needs Spark 4.0,
@@ -258,7 +256,6 @@ class CarryOver:
     emit: Emit = "next_batch"
     linger: Duration = "50ms"
     order_by: str | Sequence[str] | None = None
-    drain: bool = False
     vehicle: Vehicle | None = None
     name: str | None = None
 
@@ -269,21 +266,20 @@ class CarryOver:
         if self.order_by is not None:
             by = named(columns(self.order_by, "order_by"), "order_by")
             object.__setattr__(self, "order_by", by)
-        flag(self.drain, "drain")
         if self.vehicle is not None:
             choice(self.vehicle, "vehicle", "apply_in_pandas_with_state", "transform_with_state")
         if self.name is not None:
             text(self.name, "name", "a text")
 
     @property
-    def patience(self) -> float | None:
-        """Seconds that a micro-batch waits for its calls; ``None``: until all are done."""
-        return None if self.drain else cast("float", self.linger)
+    def patience(self) -> float:
+        """Seconds that a micro-batch waits for its calls."""
+        return cast("float", self.linger)
 
 
 CARRY_OVER = Option(
     "a micro-batch ends while calls are in flight, and a later one emits their results:"
-    " `True`, or `sa.CarryOver(emit=, linger=, order_by=, drain=, vehicle=, name=)`. Streaming"
+    " `True`, or `sa.CarryOver(emit=, linger=, order_by=, vehicle=, name=)`. Streaming"
     " DataFrames only",
     ObjectOf(CarryOver, "a sparkawait.CarryOver or True", short={bool: or_none(CarryOver)}),
     type="CarryOver | bool | None",

@@ -5,11 +5,13 @@
 
 * two executors, and no waiting for the one that has the state of a shard, so that a shard moves
   when its executor is busy;
-* workers that end with each task.
+* workers that end with each task; there, the driver is told to end, too.
 """
 
 import json
+import os
 import shutil
+import signal
 import sys
 import threading
 from pathlib import Path
@@ -18,6 +20,7 @@ from typing import Any
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
+import sparkawait as sa
 from tests.spark.calls import CallLog
 from tests.spark.carried import SLOW, Stream
 from tests.support.waiting import wait_until
@@ -108,8 +111,26 @@ def without_reuse(folder: Path) -> dict[str, Any]:
     stream.put(range(10, 20))
     stream.until_out(range(20))
     found = ended(stream)
+    return {**found, "meanwhile": meanwhile, "signalled": signalled(spark, folder / "signalled")}
+
+
+def signalled(spark: SparkSession, folder: Path) -> dict[str, Any]:
+    """A driver that drains its query when it is told to end, while it waits for the query."""
+    stream = stream_in(spark, folder)
+    answers: list[bool] = []
+    signal.signal(signal.SIGTERM, lambda *_: answers.append(sa.drain(stream.query, timeout="60s")))
+
+    def end() -> None:
+        stream.between = None
+        os.kill(os.getpid(), signal.SIGTERM)
+        stream.gate.touch()
+
+    stream.between = end
+    stream.put(range(10))
+    stream.start(stream.carried())
+    stream.query.awaitTermination()
     spark.stop()
-    return {**found, "meanwhile": meanwhile}
+    return {"rows": sorted(stream.rows), "answers": answers}
 
 
 def main(folder: str, out: str) -> None:

@@ -146,6 +146,15 @@ def sent(numbers: DataFrame, **given: Any) -> Any:
     return [sent.rows, sent.failed, sent.calls, sent.repeated_calls, len(sent.failures)]
 
 
+def drained(query: Any) -> bool | str:
+    """Ends a query whose rows have all come; returns whether none is in flight, or why not."""
+    try:
+        return sa.drain(query, timeout="60s")
+    except sa.ConfigurationError as error:
+        query.stop()
+        return str(error)
+
+
 def carried_over(spark: SparkSession, folder: Path, behind: Behind = as_it_is) -> dict[str, Any]:
     """What comes out of a stream while one of its calls is in flight, and when that has ended.
 
@@ -187,8 +196,8 @@ def carried_over(spark: SparkSession, folder: Path, behind: Behind = as_it_is) -
     numbers = numbers if isinstance(numbers, dict) else numbers.asDict()
     gate.touch()
     wait_until(lambda: len(found()) == 20, patience=90)
-    query.stop()
     return {
+        "drained": drained(query),
         "meanwhile": [row[0] for row in meanwhile],
         "in the end": found(),
         "calls": sorted(map(int, called.read_text().split())),

@@ -26,7 +26,7 @@ from sparkawait.exceptions import ConfigurationError
 from sparkawait.spark import carry
 from sparkawait.spark.step import Step, shard_keys
 from tests.spark.calls import Once
-from tests.spark.carried import SLOW, STORE, lookup, of_each_emit, of_each_vehicle
+from tests.spark.carried import OFTEN, SLOW, STORE, lookup, of_each_emit, of_each_vehicle
 from tests.support.sql_conf import sql_conf
 from tests.support.waiting import wait_until
 
@@ -185,7 +185,7 @@ def test_a_batch_whose_sink_has_failed_is_run_again(stream):
 
 
 @pytest.mark.newest_spark
-def test_available_now_ends_without_batches_of_no_data_and_the_next_run_goes_on(spark, stream):
+def test_without_batches_of_no_data_a_query_goes_on_when_rows_come(spark, stream):
     with sql_conf(spark, {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}):
         stream.put(range(10))
         stream.start(stream.carried(emit="at_once"), availableNow=True)
@@ -194,8 +194,11 @@ def test_available_now_ends_without_batches_of_no_data_and_the_next_run_goes_on(
 
         stream.gate.touch()
         stream.put(range(10, 12))
-        stream.start(stream.carried(emit="at_once", linger="60s"), availableNow=True)
-        stream.query.awaitTermination()
+        stream.start(stream.carried(emit="at_once", linger="60s"))
+        with pytest.raises(ConfigurationError, match="enabled is false; set it to true"):
+            sa.drain(stream.query)
+        assert stream.query.isActive
+        stream.until_out(range(12))
 
     assert sorted(stream.rows) == list(range(12))
 
@@ -278,22 +281,50 @@ def test_a_chain_is_carried_over_as_one(stream):
     assert [counts[f"triple {id_}"] for id_ in range(10)] == [1] * 10
 
 
-@of_each_vehicle
+@pytest.mark.parametrize(
+    "stream", [None, pytest.param(OFTEN, marks=pytest.mark.nightly)], indirect=True
+)
 @pytest.mark.newest_spark
-def test_draining_leaves_nothing_in_flight(stream):
+def test_draining_ends_a_busy_query_with_nothing_in_flight(stream):
     stream.put(range(10))
     stream.start(stream.carried())
     stream.until_out(set(range(10)) - {SLOW})
-    stream.stop()
+    assert not sa.drain(stream.query, timeout="1ms")
+    assert not stream.query.isActive
 
+    for first in range(10, 220, 7):
+        stream.put(range(first, first + 7))
+    stream.start(stream.carried())
+    stream.until_out(range(10, 13))
     stream.gate.touch()
-    # Spark begins with a micro-batch where the last one had ended when rows come.
-    stream.put(range(10, 12))
-    stream.start(stream.carried(drain=True))
-    stream.until_out(range(12))
-    stream.until(lambda: stream.numbers() and stream.numbers()[-1]["carried"] == 0)
+    assert sa.drain(stream.query)
 
-    assert sorted(stream.rows) == list(range(12))
+    count = len(stream.rows)
+    assert not stream.query.isActive
+    assert sorted(stream.rows) == list(range(count))
+    assert count < 220
+    assert [stream.calls_of(id_) for id_ in range(220)] == [1] * count + [0] * (220 - count)
+    # Nothing that binds the query to its columns is left.
+    other = stream.source.withColumn("key", F.col("key").cast("string"))
+    carry_over = sa.CarryOver(vehicle=stream.vehicle)
+    stream.start(sa.unordered_wait(other, lookup(stream.calls, stream.gate), carry_over=carry_over))
+    stream.until_out(range(count + 7))
+
+
+@pytest.mark.newest_spark
+def test_a_query_that_reads_all_that_is_there_ends_when_all_rows_have_left(stream):
+    def open_gate():
+        stream.between = None
+        stream.gate.touch()
+
+    stream.between = open_gate
+    for first in (0, 10, 20):
+        stream.put(range(first, first + 10))
+    stream.start(stream.carried(), availableNow=True)
+    assert stream.query.awaitTermination(90)
+
+    assert sorted(stream.rows) == list(range(30))
+    assert [stream.calls_of(id_) for id_ in range(30)] == [1] * 30
 
 
 POISON = 14
@@ -545,3 +576,10 @@ def test_a_row_is_called_again_three_times_at_most_where_workers_end_with_their_
     assert found["meanwhile"] == [id_ for id_ in range(10) if id_ != SLOW]
     assert found["rows"] == list(range(20))
     assert found["calls"] == [1 + 3 * (id_ == SLOW) for id_ in range(20)]
+
+
+@pytest.mark.newest_spark
+@pytest.mark.timeout(600)
+def test_a_driver_that_is_told_to_end_drains_its_query(elsewhere):
+    found = elsewhere["without reuse"]["signalled"]
+    assert found == {"rows": list(range(10)), "answers": [True]}

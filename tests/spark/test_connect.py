@@ -69,6 +69,11 @@ def test_rows_outlive_their_micro_batch(results):
     assert 1 <= carried["carried"] <= len(EXPECTED)
 
 
+@pytest.mark.since_spark(4, 0)
+def test_a_query_is_drained_when_no_rows_come(results):
+    assert results["carried over"]["drained"] is True
+
+
 @pytest.mark.since_spark(4, 1)
 def test_two_calls_of_a_query_are_carried_over(results):
     carried = results["carried over by two"]

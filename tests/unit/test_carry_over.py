@@ -11,7 +11,6 @@ def test_the_defaults_are_those_of_the_documentation():
     assert (carry_over.emit, carry_over.linger, carry_over.order_by) == ("next_batch", 0.05, None)
     assert (carry_over.vehicle, carry_over.name) == (None, None)
     assert carry_over.patience == 0.05
-    assert sa.CarryOver(drain=True).patience is None
 
 
 @pytest.mark.parametrize(
@@ -26,7 +25,6 @@ def test_the_defaults_are_those_of_the_documentation():
         ({"name": ""}, "`name` must be a text, got ''"),
         ({"name": 5}, "`name` must be a text, got 5"),
         ({"order_by": []}, "`order_by` must be a column name or a list of them"),
-        ({"drain": "yes"}, "`drain` must be a bool, got 'yes'"),
     ],
 )
 def test_a_wrong_value_is_refused(given, message):

@@ -199,13 +199,13 @@ def _check_shard(shard: Shard, carried: Carried) -> None:
     if not is_waiting or shard.count in (0, carried.shards):
         return
     before = f"spread over {carried.shards} shards" if carried.shards else "in no order"
-    way_out = "Run the query as it was with carry_over=CarryOver(drain=True)"
+    way_out = "Start the query as it was"
     if carried.shards:
         setting = f"spark.sql.shuffle.partitions to {carried.shards}"
-        way_out = f"Set {setting} before the call, or run the query so with CarryOver(drain=True)"
+        way_out = f"Set {setting} before the call"
     msg = (
         f"rows in flight are {before}, and the query has {shard.count} shards now, so rows of a"
-        f" key would lose their order. {way_out}, until nothing is in flight"
+        f" key would lose their order. {way_out}, and end it with sa.drain(query) to change it"
     )
     raise SnapshotError(msg, ErrorKind.SNAPSHOT_SCHEMA_MISMATCH)
 
@@ -234,7 +234,7 @@ def _completed(chain: Chain, columns: Columns, carried: Carried) -> list[bytes]:
     if is_other and (sum(carried.rows) > 0 or carried.completed):
         msg = (
             "rows in flight have other columns: they were carried over by another form of the"
-            " query. Run that once more with carry_over=CarryOver(drain=True), then the new one"
+            " query. Start that once more, end it with sa.drain(query), then start the new one"
         )
         raise SnapshotError(msg, ErrorKind.SNAPSHOT_SCHEMA_MISMATCH)
     return []

@@ -19,6 +19,7 @@ Works with classic sessions and with Spark Connect, for batch and streaming Data
 from typing import TYPE_CHECKING
 
 from sparkawait.metrics import Metrics
+from sparkawait.spark.draining import drain
 from sparkawait.spark.send import Sent, send
 from sparkawait.spark.shipping import ship
 from sparkawait.spark.udf import AsyncUserDefinedFunction
@@ -40,6 +41,7 @@ __all__ = [
     "Metrics",
     "Sent",
     "async_udf",
+    "drain",
     "key_ordered_wait",
     "ordered_wait",
     "send",

@@ -31,6 +31,7 @@ from sparkawait._plan.plan import Plan
 from sparkawait._worker.bundles import pack, unpack
 from sparkawait._worker.step import kinds_of
 from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.spark.draining import end_by_themselves
 from sparkawait.spark.partition import renamed, with_types
 from sparkawait.spark.schemas import to_arrow
 from sparkawait.spark.shipment import Shipment
@@ -206,6 +207,7 @@ class CarryPlan:
             made: The calls.
             result_types: Types to cast columns to that the last call returned, by name.
         """
+        end_by_themselves(source.sparkSession)
         known = source.columns if names is None else list(names)
         columns = kinds_of(
             field.with_name(name)

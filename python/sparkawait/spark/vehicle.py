@@ -66,7 +66,7 @@ def functions_with_state(df: DataFrame) -> list[str]:
     """Returns the names of the functions that `df` gives to ``applyInPandasWithState``, if any."""
     if is_connect(df.sparkSession):
         return [_function_here(node) for node in _nodes_here(df) if _is(node, _CONNECT)]
-    nodes = _nodes_of_jvm(df)
+    nodes = _nodes_of_jvm(_analyzed(df))
     return [str(node.functionExpr().name()) for node in nodes if node.nodeName() == _CLASSIC]
 
 
@@ -100,7 +100,12 @@ def _observed(df: DataFrame) -> Iterator[str]:
             if _is(node, _OBSERVING):
                 yield str(getattr(node, "_observation", None) or getattr(node, "_name", ""))
         return
-    for node in _nodes_of_jvm(df):
+    yield from observed_in(_analyzed(df))
+
+
+def observed_in(plan: Any) -> Iterator[str]:
+    """Yields what a plan of the JVM calls the numbers that it observes."""
+    for node in _nodes_of_jvm(plan):
         if node.nodeName() == _OBSERVING:
             yield str(node.name())
 
@@ -115,9 +120,13 @@ def _function_here(node: Any) -> str:
     return str(getattr(function, "_function_name", _CONNECT))
 
 
-def _nodes_of_jvm(df: DataFrame) -> Iterator[Any]:
+def _analyzed(df: DataFrame) -> Any:
     jdf: Any = vars(df)["_jdf"]
-    rest = [jdf.queryExecution().analyzed()]
+    return jdf.queryExecution().analyzed()
+
+
+def _nodes_of_jvm(plan: Any) -> Iterator[Any]:
+    rest = [plan]
     while rest:
         node = rest.pop()
         yield node

@@ -24,8 +24,8 @@ use crate::error::{CallFailure, TaskError};
 use crate::saved::{Phase, RowState, SavedOperator, damaged};
 
 /// What to do with rows of a query that was changed.
-pub const WAY_OUT: &str = "They were carried over by another form of the query: run that once more \
-                           with carry_over=CarryOver(drain=True), then the new one";
+pub const WAY_OUT: &str = "They were carried over by another form of the query: start that once \
+                           more, end it with sa.drain(query), then start the new one";
 
 /// Rows of several batches that are to become one batch.
 #[derive(Default)]

@@ -160,7 +160,7 @@ fn rows_of_other_columns_are_refused_with_a_way_out() {
     let (kind, message) = refusal(config, saved.remove(0));
 
     assert_eq!(kind, ErrorKind::SnapshotSchemaMismatch);
-    assert!(message.contains("carry_over=CarryOver(drain=True)"), "{message}");
+    assert!(message.contains("end it with sa.drain(query)"), "{message}");
 }
 
 #[test]

@@ -116,6 +116,28 @@ def test_too_many_connections_leave_those_that_there_are() -> None:
     assert found == [2 * i for i in range(5000)]
 
 
+def test_idle_connections_are_closed_before_others_may_do_so_where_statements_write(
+    server: PostgresServer,
+) -> None:
+    server.run("create table written (k int)")
+    write = "insert into written values ($1::int) returning k * 2 as double"
+
+    def connections(name: str) -> int:
+        where = f"application_name = '{name}'"
+        return int(server.run(f"select count(*) from pg_stat_activity where {where}"))  # noqa: S608
+
+    for name, sql in (("reading", SQL), ("writing", write)):
+        dsn = server.dsn_with(PASSWORD, application_name=name)
+        options = {"writes": sql == write, "connections": 3}
+        function = postgres.lookup(dsn, sql, ["k"], schema=SCHEMA, **options)
+        assert doubles(function, [batch_of(0, 23)]) == [2 * i for i in range(23)]
+        assert 1 <= connections(name) <= 3
+
+    wait_until(lambda: connections("writing") == 0)
+    assert connections("reading") >= 1
+    assert server.run("select count(*) from written") == "23"
+
+
 def test_a_stalled_statement_times_its_row_out(server: PostgresServer) -> None:
     sql = "select 1 as double, pg_sleep(20) is null as slept where $1 > 0"
     schema = "double int, slept boolean"

@@ -27,10 +27,11 @@
 //! | [`failure`] | why a call failed, and what may be done about it |
 //! | `dial` | TCP connections to a host of several addresses |
 //! | `lines` | rows that wait for a request of many rows, channel by channel |
-//! | `making` | what callers share and wait for, made by a task of its own |
+//! | `making` | what callers share and wait for beside connections, made by a task of its own |
 //! | [`limit_headers`] | what a response says of the limits of its service |
 //! | [`text`], [`json`], [`json_path`] | result columns out of what a service returned |
 //! | [`zone`] | time zones as Spark names them |
+//! | `pool` | the connections to one server: made, kept, given to calls, and closed in time |
 //! | `owed_calls` | calls that somebody has undertaken to answer |
 //! | `reply_budget` | what the replies that a task is reading come to together |
 //! | `requests` | requests of many rows each, over a bounded number of connections |
@@ -68,6 +69,8 @@ pub mod lookup;
 mod making;
 #[cfg(feature = "redis")]
 mod owed_calls;
+#[cfg(feature = "tls")]
+mod pool;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "redis")]

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -21,14 +22,18 @@ use sparkawait_connect::connectors::{self, CONNECTORS, Connector, parse};
 use sparkawait_connect::exchange::{Answer, Client, Exchange, ReplyShare};
 use sparkawait_connect::failure::{Failure, plain_failure};
 use sparkawait_connect::lookup::{How, Misses};
-use sparkawait_core::operator::OutputMode;
+use sparkawait_core::operator::{Begins, OutputMode};
+use sparkawait_core::retry::AsyncRetryStrategy;
 use sparkawait_runtime::tokio_runtime;
 use sparkawait_task::cause::Cause;
+use sparkawait_task::concurrency::Concurrency;
 use sparkawait_task::error::TaskError;
 use sparkawait_task::native::{NativeFunction, Start};
 use sparkawait_task::secret::Sources;
+use sparkawait_task::task::TaskConfig;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufStream};
 use tokio::task::yield_now;
+use tokio::time::sleep;
 
 #[path = "../../task/tests/support/mod.rs"]
 mod support;
@@ -184,12 +189,20 @@ fn run_function(
 ) -> Result<(Vec<Option<i64>>, Vec<String>), TaskError> {
     function.check(&schema(&["row", "key"]), &schema(&["result"])).unwrap();
     let config = with_on_error(task_config(OutputMode::Ordered, 31), OnError::Capture);
+    run_task(function, config, 0..41)
+}
+
+fn run_task(
+    function: &dyn NativeFunction,
+    config: TaskConfig,
+    rows: Range<i64>,
+) -> Result<(Vec<Option<i64>>, Vec<String>), TaskError> {
     let mut task = TestTask::new(config, |replies| {
         let (runtime, channel_share) = (tokio_runtime::handle().unwrap(), None);
         let (input, results) = (schema(&["row", "key"]), schema(&["result"]));
         function.start(Start { replies, runtime, input, results, channel_share }).unwrap()
     });
-    let output = task.run(vec![input(0..41)])?;
+    let output = task.run(vec![input(rows)])?;
     let results = output.iter().flat_map(|it| nullable_column(it, "result")).collect();
     let errors = output.iter().flat_map(|it| {
         let messages = it.column(it.num_columns() - 1).as_struct().column_by_name("message");
@@ -314,4 +327,76 @@ fn replies_beyond_the_budget_of_a_task_wait_for_one_another() {
     assert_eq!((results, errors), (vec![Some(17); ROWS], Vec::new()));
     // The one that the budget is for, and the one that may go beyond it.
     assert!((1..=2).contains(&client.most.load(Ordering::SeqCst)));
+}
+
+/// A service whose logins take longer than an attempt, and which counts them.
+#[derive(Default)]
+struct SlowLogin {
+    logins: AtomicUsize,
+}
+
+impl Client for SlowLogin {
+    type Connection = ();
+
+    const NAME: &'static str = "slow login";
+
+    async fn connect(&self) -> Result<(), Failure> {
+        self.logins.fetch_add(1, Ordering::SeqCst);
+        sleep(Duration::from_millis(900)).await;
+        Ok(())
+    }
+
+    async fn ask(
+        &self,
+        (): &mut (),
+        keys: &[Vec<u8>],
+        _share: &mut ReplyShare,
+    ) -> Result<Vec<Answer>, Failure> {
+        Ok(vec![Answer::Found(vec![Some("17".into())]); keys.len()])
+    }
+}
+
+/// Asks a service whose logins are slow for 41 rows, 4 at a time; returns the rows that were answered, and
+/// the logins.
+fn answered(limit: impl FnOnce(&mut TaskConfig)) -> (usize, usize) {
+    let client = Arc::new(SlowLogin::default());
+    let function = Exchange {
+        client: Arc::clone(&client),
+        key: "{row}".to_owned(),
+        misses: Misses { how: How::Left, retry: false },
+        required: Vec::new(),
+        rows: 1,
+        connections: 4,
+        connect_timeout: Duration::from_secs(20),
+        is_repeatable: true,
+    };
+    let mut config = with_on_error(task_config(OutputMode::Ordered, 4), OnError::Capture);
+    limit(&mut config);
+
+    let (results, _) = run_task(&function, config, 0..41).unwrap();
+
+    assert_eq!(results.len(), ROWS);
+    (results.iter().flatten().count(), client.logins.load(Ordering::SeqCst))
+}
+
+#[test]
+fn a_login_that_takes_longer_than_an_attempt_is_made_once_a_connection() {
+    for retries in [0, 12] {
+        let (answered, logins) = answered(|config| {
+            config.concurrency = Concurrency::of_task(4).beginning(Begins::WhenSaid);
+            config.operator.attempt_timeout = Some(Duration::from_millis(300));
+            config.operator.retry =
+                Some(AsyncRetryStrategy::fixed_delay(retries, Duration::from_millis(50)));
+        });
+        assert_eq!((answered, logins), (ROWS, 4));
+    }
+}
+
+#[test]
+fn a_login_goes_on_when_the_rows_that_came_first_have_run_out_of_time() {
+    let (answered, logins) = answered(|config| {
+        config.operator.timeout = Some(Duration::from_millis(190));
+    });
+    assert!((1..ROWS).contains(&answered), "{answered}");
+    assert_eq!(logins, 4);
 }

@@ -2,8 +2,9 @@
 //! Asks a client for the rows of one task.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::datatypes::SchemaRef;
@@ -16,38 +17,36 @@ use sparkawait_task::cause::Cause;
 use sparkawait_task::error::{CallFailure, StartError, TaskError};
 use sparkawait_task::function::{Calls, GROUP_BYTES, Replies};
 use sparkawait_task::native::Start;
-use sparkawait_task::supervision::Backoff;
 use sparkawait_task::worker::Worker;
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::client::{Answer, Client, Exchange};
-use crate::dial::{HIGHEST_AGE, HIGHEST_IDLE};
 use crate::failure::{Failure, plain_failure};
 use crate::lines::Lines;
 use crate::lookup::{LookupReply, Misses};
+use crate::pool::{Connection, Dial, Kept, Lease, Pool, Wish};
 use crate::reply_budget::{ReplyBudget, ReplyShare};
 use crate::requests::{Asks, AwaitedCalls, Requests};
 use crate::template::{BoundTemplate, Escape};
 use crate::text::TextColumn;
 
-/// A connection that serves one request after the other.
-struct Kept<C: Client> {
-    connection: C::Connection,
-    made: Instant,
-    used: Instant,
+/// How connections are made.
+struct Login<C> {
+    client: Arc<C>,
+    limit: Duration,
 }
+
+/// A connection, which serves one request after the other.
+struct Line<C: Client>(C::Connection);
 
 /// What the requests of a task share.
 pub(super) struct Engine<C: Client> {
     client: Arc<C>,
     key: BoundTemplate,
     most_rows: usize,
-    connect_timeout: Duration,
     is_repeatable: bool,
-    /// Connections that no request has.
-    kept: Mutex<Vec<Kept<C>>>,
-    backoff: Mutex<Backoff>,
+    pool: Arc<Pool<Login<C>>>,
     budget: Arc<ReplyBudget>,
     misses: Misses,
     schema: SchemaRef,
@@ -66,14 +65,13 @@ impl<C: Client> Engine<C> {
         let Start { replies, runtime, results: schema, channel_share, .. } = start;
         let connections = of.connections.max(1);
         let requests = channel_share.map_or(connections, |it| it.of(connections));
+        let login = Login { client: Arc::clone(&of.client), limit: of.connect_timeout };
         let engine = Self {
             client: Arc::clone(&of.client),
             key,
             most_rows: of.rows.max(1),
-            connect_timeout: of.connect_timeout,
             is_repeatable: of.is_repeatable,
-            kept: Mutex::default(),
-            backoff: Mutex::default(),
+            pool: Pool::new(login, &runtime),
             budget: ReplyBudget::of_task(),
             misses: of.misses,
             schema,
@@ -150,9 +148,34 @@ impl<C: Client> Asks for Engine<C> {
     }
 }
 
-impl<C: Client> Kept<C> {
-    fn is_fresh(&self, now: Instant) -> bool {
-        now - self.used < HIGHEST_IDLE && now - self.made < HIGHEST_AGE
+impl<C: Client> Connection for Line<C> {
+    type Room = Infallible;
+}
+
+impl<C: Client> Dial for Login<C> {
+    type Connection = Line<C>;
+    type Failure = Failure;
+
+    const NAME: &'static str = C::NAME;
+
+    async fn dial(&self) -> Result<Line<C>, Failure> {
+        let connecting = AssertUnwindSafe(self.client.connect()).catch_unwind();
+        match timeout(self.limit, connecting).await {
+            Ok(Ok(connected)) => connected.map(Line).map_err(Failure::before_call),
+            Ok(Err(panic)) => {
+                Err(internal::<C>(&format!("panicked: {}", panic_message(panic.as_ref()))))
+            }
+            Err(_) => {
+                let what = "a connection was not made within `connect_timeout`";
+                let call = plain_failure(format!("{}: {what}", C::NAME));
+                let sign = CallSign::TimedOut;
+                Err(Failure { sign, ..Failure::passing(Cause::of(false, false), call) })
+            }
+        }
+    }
+
+    fn panicked() -> Failure {
+        internal::<C>("panicked while it connected")
     }
 }
 
@@ -164,20 +187,15 @@ impl<C: Client> Engine<C> {
         keys: &[Vec<u8>],
         share: &mut ReplyShare,
     ) -> Result<Vec<Answer>, Failure> {
-        let kept = self.take_kept();
-        let mut was_kept = kept.is_some();
-        let mut used = match kept {
-            Some(kept) => kept,
-            None => self.connect().await?,
-        };
+        let mut wish = Wish { is_new: false, careful: !self.is_repeatable };
+        let mut used = self.take(wish).await?;
         // A connection is made for all: how long that takes tells nothing of these rows.
         self.replies.started(attempts);
         loop {
-            let asking = AssertUnwindSafe(self.client.ask(&mut used.connection, keys, share));
+            let asking = AssertUnwindSafe(self.client.ask(&mut used.connection.0, keys, share));
             let failure = match asking.catch_unwind().await {
                 Ok(Ok(answers)) if answers.len() == keys.len() => {
-                    used.used = Instant::now();
-                    self.kept().push(used);
+                    self.pool.keep(used);
                     return Ok(answers);
                 }
                 Ok(Ok(answers)) => {
@@ -189,45 +207,20 @@ impl<C: Client> Engine<C> {
                 }
             };
             let is_again = failure.may_pass() && failure.cause.may_repeat(self.is_repeatable);
-            if !was_kept || !is_again {
+            let Some(idle_since) = used.age.idle_since().filter(|_| is_again) else {
                 return Err(failure);
-            }
-            (used, was_kept) = (self.connect().await?, false);
+            };
+            self.pool.close_before(idle_since);
+            wish.is_new = true;
+            used = self.take(wish).await?;
         }
     }
 
-    /// Takes a connection that was used before.
-    fn take_kept(&self) -> Option<Kept<C>> {
-        let (mut kept, now) = (self.kept(), Instant::now());
-        kept.retain(|it| it.is_fresh(now));
-        kept.pop()
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Vec<Kept<C>>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Makes a connection, after a pause that grows with each that failed before.
-    async fn connect(&self) -> Result<Kept<C>, Failure> {
-        let backoff = *self.backoff.lock().unwrap_or_else(PoisonError::into_inner);
-        backoff.wait().await;
-        let connecting = AssertUnwindSafe(self.client.connect()).catch_unwind();
-        let connected = match timeout(self.connect_timeout, connecting).await {
-            Ok(Ok(connected)) => connected.map_err(Failure::before_call),
-            Ok(Err(panic)) => {
-                Err(internal::<C>(&format!("panicked: {}", panic_message(panic.as_ref()))))
-            }
-            Err(_) => {
-                let what = "a connection was not made within `connect_timeout`";
-                let call = plain_failure(format!("{}: {what}", C::NAME));
-                let sign = CallSign::TimedOut;
-                Err(Failure { sign, ..Failure::passing(Cause::of(false, false), call) })
-            }
-        };
-        let mut backoff = self.backoff.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        backoff.note(connected.is_err(), now);
-        Ok(Kept { connection: connected?, made: now, used: now })
+    async fn take(&self, wish: Wish) -> Result<Kept<Line<C>>, Failure> {
+        match self.pool.take(wish).await? {
+            Lease::Whole(kept) => Ok(kept),
+            Lease::Room(never) => match never {},
+        }
     }
 
     /// Replies to the calls of a request, in as many groups as the answers are large.

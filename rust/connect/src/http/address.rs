@@ -25,10 +25,9 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode
 use sparkawait_task::error::StartError;
 use url::{Position, Url};
 
-use super::clients::Clients;
+use super::clients::{Clients, Place as Server};
 use super::failure::bad_request;
 use super::hosts::AllowedHosts;
-use super::place::Place as Server;
 use crate::failure::Failure;
 use crate::template::{BoundTemplate, Escape, Template, TemplateRows};
 

@@ -8,7 +8,7 @@ use sparkawait_task::error::StartError;
 
 use super::connect::Connector;
 use super::http2::Pings;
-use super::protocol::{Protocol, Version};
+use super::protocol::Version;
 use super::proxies::{Proxies, ProxyChoice};
 use crate::settings::{key_of, seconds};
 use crate::tls::{TlsSettings, Trust};
@@ -87,11 +87,6 @@ impl ClientSettings {
             Version::Http1 => false,
             Version::Http2 => true,
         }
-    }
-
-    /// Returns what all hosts speak; `None`: what TLS negotiates.
-    pub(super) fn protocol(&self) -> Option<Protocol> {
-        self.version.protocol()
     }
 
     /// Reads the proxies of these settings.

@@ -2,26 +2,24 @@
 //! The connections of one set of settings, which all tasks of a process share.
 
 use std::collections::HashMap;
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
 
+use http::HeaderMap;
 use sparkawait_task::error::StartError;
 use sparkawait_task::shared::{Lender, Lent};
 use sparkawait_task::supervision::spawn_aside;
 use tokio::runtime::Handle;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep};
 use url::Url;
 
 use super::client::ClientSettings;
-use super::connect::{Connector, Made};
-use super::dials::{Dial, Dialled, NoConnection};
+use super::connect::{Connector, Made, NoConnection};
 use super::http1::Line;
 use super::http2::Stream;
-use super::place::{Next, Origin, PATIENCE, Place, SWEEP};
-use super::protocol::Protocol;
+use super::origin::{Origin, announced};
 use super::proxies::Proxies;
+use crate::pool::{Age, Dial, Kept, Lease, Pool, SWEEP, Wish};
 
 /// The connections of this process, by their settings.
 static CLIENTS: Lender = Lender::new();
@@ -44,6 +42,21 @@ pub(super) struct Clients {
     me: Weak<Self>,
 }
 
+/// A server with its connections.
+pub(super) struct Place {
+    pub(super) origin: Arc<Origin>,
+    pub(super) pool: Arc<Pool<To>>,
+}
+
+impl Place {
+    /// Notes what the server says of its connections.
+    pub(super) fn note(&self, headers: &HeaderMap) {
+        if let Some(announced) = announced(headers) {
+            self.pool.announce(announced);
+        }
+    }
+}
+
 /// What tells servers apart.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct PlaceKey {
@@ -54,9 +67,35 @@ struct PlaceKey {
     is_of_row: bool,
 }
 
+/// What makes connections to a server.
+pub(super) struct To {
+    clients: Weak<Clients>,
+    origin: Arc<Origin>,
+}
+
+impl Dial for To {
+    type Connection = Made;
+    type Failure = NoConnection;
+
+    const NAME: &'static str = "http connecting";
+
+    const IS_BOUNDED: bool = false;
+
+    async fn dial(&self) -> Result<Made, NoConnection> {
+        match self.clients.upgrade() {
+            Some(clients) => clients.make(&self.origin).await,
+            None => Err(NoConnection::Failed("its connections were let go".into())),
+        }
+    }
+
+    fn panicked() -> NoConnection {
+        NoConnection::Failed("connecting panicked; the log says why".into())
+    }
+}
+
 /// A connection that a call has.
 pub(super) enum Taken {
-    Line(Line),
+    Line(Line, Age),
     Stream(StreamOf),
 }
 
@@ -72,75 +111,7 @@ struct Room(Arc<Place>);
 
 impl Drop for Room {
     fn drop(&mut self) {
-        if self.0.state().lacking > 0 {
-            self.0.news.notify_one();
-        }
-    }
-}
-
-/// A call that needs a connection of HTTP/2.
-struct Lacking<'a>(&'a Place);
-
-impl<'a> Lacking<'a> {
-    fn new(place: &'a Place) -> Self {
-        place.state().lacking += 1;
-        Self(place)
-    }
-}
-
-impl Drop for Lacking<'_> {
-    fn drop(&mut self) {
-        self.0.state().lacking -= 1;
-    }
-}
-
-/// A connection that is being made and others may wait for; they hear of its end.
-struct Seek<'a> {
-    place: &'a Place,
-    number: Option<u64>,
-    found: Option<Protocol>,
-}
-
-impl Drop for Seek<'_> {
-    fn drop(&mut self) {
-        self.place.state().sought(self.number, self.found);
-        if self.number.is_some() {
-            self.place.news.notify_waiters();
-        }
-    }
-}
-
-/// A call that waits for a connection. If it gives up, the connection is made all the same.
-struct Waiting<'a> {
-    clients: &'a Clients,
-    place: &'a Arc<Place>,
-    dial: Option<Dial>,
-}
-
-impl<'a> Waiting<'a> {
-    fn new(clients: &'a Clients, place: &'a Arc<Place>, dial: Dial) -> Self {
-        Self { clients, place, dial: Some(dial) }
-    }
-
-    async fn made(mut self) -> Dialled {
-        let Some(dial) = &mut self.dial else { return Ok(None) };
-        let made = dial.made().await;
-        self.dial = None;
-        made
-    }
-
-    /// Waits no longer than that; `None` if it takes longer.
-    async fn made_within(self, limit: Duration) -> Option<Dialled> {
-        timeout(limit, self.made()).await.ok()
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        if let Some(dial) = self.dial.take() {
-            self.place.state().leave(dial);
-            self.clients.look_after();
-        }
+        self.0.pool.has_room();
     }
 }
 
@@ -199,112 +170,51 @@ impl Clients {
             return Some(Arc::clone(place));
         }
         if places.len() >= REMEMBERED_PLACES {
-            places.retain(|_, it| Arc::strong_count(it) > 1 || !it.state().is_empty());
+            places.retain(|_, it| Arc::strong_count(it) > 1 || !it.pool.is_empty());
         }
-        let origin = Origin::new(url, is_of_row, |uri| self.proxies.of(uri))?;
-        let may_share = self.settings.may_speak_http2(key.is_https);
-        let spoken = self.settings.protocol();
-        let place = Arc::new(Place::new(origin, may_share, spoken, self.settings.streams()));
+        let origin = Arc::new(Origin::new(url, is_of_row, |uri| self.proxies.of(uri))?);
+        let room = (!self.settings.may_speak_http2(key.is_https)).then_some(1);
+        let to = To { clients: Weak::clone(&self.me), origin: Arc::clone(&origin) };
+        let place = Arc::new(Place { origin, pool: Pool::unswept(to, room) });
         places.insert(key, Arc::clone(&place));
         Some(place)
     }
 
-    /// Takes a connection to `place`; a new one, if it is said so. `careful`: the request must not be
-    /// sent twice.
-    pub(super) async fn take(
-        &self,
-        place: &Arc<Place>,
-        is_new: bool,
-        careful: bool,
-    ) -> Result<Taken, NoConnection> {
-        let (mut lacking, mut is_patient) = (None, true);
+    /// Takes a connection to `place`.
+    pub(super) async fn take(&self, place: &Arc<Place>, wish: Wish) -> Result<Taken, NoConnection> {
         loop {
-            let mut news = pin!(place.news.notified());
-            let next = {
-                let mut state = place.state();
-                // Its own share of what is needed is counted by `next`.
-                state.lacking -= usize::from(lacking.is_some());
-                let next = state.next(Instant::now(), place.may_share, is_new, careful);
-                state.lacking += usize::from(lacking.is_some());
-                if matches!(next, Next::Wait(_)) {
-                    news.as_mut().enable();
+            let stream = match place.pool.take(wish).await? {
+                Lease::Whole(Kept { connection: Made::Line(line), age }) => {
+                    return Ok(Taken::Line(line, age));
                 }
-                next
+                Lease::Whole(Kept { connection: Made::Shared(line), .. }) => line.take(),
+                Lease::Room(stream) => Some(stream),
             };
-            match next {
-                Next::Take(line) => return Ok(Taken::Line(line)),
-                Next::Share(stream) => return Ok(Taken::Stream(StreamOf::new(stream, place))),
-                Next::Make(seek) => {
-                    if seek.is_some() && lacking.is_none() {
-                        lacking = Some(Lacking::new(place));
-                    }
-                    let left = (seek.is_none() && is_patient).then(|| place.state().adopt());
-                    if let Some(dial) = left.flatten() {
-                        let made = Waiting::new(self, place, dial).made_within(PATIENCE).await;
-                        // One that stalls holds nobody up: the next one is its own.
-                        is_patient = made.is_some();
-                        if let Some(Ok(Some(line))) = made {
-                            return Ok(Taken::Line(line));
-                        }
-                        continue;
-                    }
-                    // If it is shared, there is room on it now, or others have taken all of that.
-                    if let Some(line) = self.dial(place, seek).made().await? {
-                        return Ok(Taken::Line(line));
-                    }
-                }
-                Next::Wait(until) => {
-                    if lacking.is_none() {
-                        lacking = Some(Lacking::new(place));
-                    }
-                    #[expect(
-                        clippy::let_underscore_must_use,
-                        reason = "it looks again, whether there are news or not"
-                    )]
-                    let _ = timeout_at(until, news).await;
-                }
+            if let Some(stream) = stream {
+                return Ok(Taken::Stream(StreamOf { stream, _room: Room(Arc::clone(place)) }));
             }
         }
     }
 
-    /// Has a connection made.
-    fn dial<'a>(&'a self, place: &'a Arc<Place>, seek: Option<u64>) -> Waiting<'a> {
-        let (me, to) = (Weak::clone(&self.me), Arc::clone(place));
-        let dial = Dial::start(async move {
-            match me.upgrade() {
-                Some(clients) => clients.make(&to, seek).await,
-                None => Err(NoConnection::Failed("its connections were let go".into())),
-            }
-        });
-        Waiting::new(self, place, dial)
-    }
-
-    async fn make(&self, place: &Arc<Place>, seek: Option<u64>) -> Dialled {
-        let mut sought = Seek { place, number: seek, found: None };
+    /// Makes a connection.
+    async fn make(&self, origin: &Origin) -> Result<Made, NoConnection> {
+        // The call that it is made for may give up.
+        self.look_after();
         if self.connector.open.load(Ordering::Relaxed) >= self.most_open {
             self.make_room(self.most_open / 8);
         }
-        let made = match self.connector.connect(&place.origin).await {
+        match self.connector.connect(origin).await {
             Err(error) if error.has_no_files() && self.make_room(usize::MAX) => {
-                self.connector.connect(&place.origin).await?
+                self.connector.connect(origin).await
             }
-            made => made?,
-        };
-        sought.found = Some(made.protocol());
-        Ok(match made {
-            Made::Line(line) => Some(line),
-            Made::Shared(line) => {
-                self.look_after();
-                place.state().share(&line);
-                None
-            }
-        })
+            made => made,
+        }
     }
 
     /// Keeps a connection for the next call, unless its server has closed it.
-    pub(super) fn keep(&self, place: &Place, mut line: Line) {
+    pub(super) fn keep(&self, place: &Place, mut line: Line, age: Age) {
         if line.is_usable() {
-            place.state().keep(line, Instant::now());
+            place.pool.keep(Kept { connection: Made::Line(line), age });
             self.look_after();
         }
     }
@@ -315,7 +225,7 @@ impl Clients {
         let places = self.all_places();
         let mut idle: Vec<Instant> = Vec::new();
         for place in &places {
-            idle.extend(place.state().idle_since());
+            place.pool.idle_since(|since| idle.push(since));
         }
         if idle.is_empty() {
             return false;
@@ -323,7 +233,7 @@ impl Clients {
         let last = many.clamp(1, idle.len()) - 1;
         let (_, last, _) = idle.select_nth_unstable(last);
         for place in &places {
-            place.state().drop_before(Some(*last));
+            place.pool.close_before(*last);
         }
         true
     }
@@ -358,14 +268,8 @@ impl Clients {
     fn sweep(&self) -> bool {
         let now = Instant::now();
         let places = self.all_places();
-        let kept = places.iter().map(|it| it.state().sweep(now));
+        let kept = places.iter().map(|it| it.pool.sweep(now));
         kept.fold(false, |any, kept| any | kept)
-    }
-}
-
-impl StreamOf {
-    fn new(stream: Stream, place: &Arc<Place>) -> Self {
-        Self { stream, _room: Room(Arc::clone(place)) }
     }
 }
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How a connection is made: names, addresses, proxies, TLS.
 
+use std::error::Error as StdError;
 use std::future::pending;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -16,22 +18,69 @@ use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 
-use super::dials::{Cause, NoConnection};
-use super::guard::{forbidden, leave_out_forbidden};
+use super::guard::{Forbidden, forbidden, leave_out_forbidden};
 use super::http1::Line;
-use super::http2::{Pings, SharedLine};
-use super::place::Origin;
-use super::protocol::{Protocol, Version};
+use super::http2::{Pings, SharedLine, Stream};
+use super::origin::Origin;
+use super::protocol::Version;
 use super::wire::{Open, Wire};
 use crate::dial::{Addresses, Duplex};
+use crate::pool::{Condition, Connection};
+
+pub(super) type Cause = Box<dyn StdError + Send + Sync>;
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub(super) enum NoConnection {
+    TimedOut,
+    Forbidden(Forbidden),
+    Failed(Cause),
+}
 
 /// A connection that was made.
 pub(super) enum Made {
     Line(Line),
     Shared(Arc<SharedLine>),
+}
+
+impl Connection for Made {
+    type Room = Stream;
+
+    fn condition(&mut self) -> Condition {
+        let is_good = match self {
+            Self::Line(line) => line.is_usable(),
+            Self::Shared(line) => !line.is_leaving(),
+        };
+        if is_good { Condition::Good } else { Condition::Closed }
+    }
+
+    fn room(&self) -> usize {
+        match self {
+            Self::Line(_) => 1,
+            Self::Shared(line) => line.streams(),
+        }
+    }
+
+    fn is_shared(&self) -> bool {
+        matches!(self, Self::Shared(_))
+    }
+
+    fn enter(&mut self) -> Option<Stream> {
+        match self {
+            Self::Line(_) => None,
+            Self::Shared(line) => line.take(),
+        }
+    }
+
+    fn idle_since(&self, kept: Instant) -> Option<Instant> {
+        match self {
+            Self::Line(_) => Some(kept),
+            Self::Shared(line) => line.idle_since(),
+        }
+    }
 }
 
 /// Makes connections, all in the same way.
@@ -181,16 +230,6 @@ async fn open(host: &str, port: u16, is_of_row: bool) -> Result<TcpStream, NoCon
     Ok(addresses.dial().await?)
 }
 
-impl Made {
-    /// What it speaks.
-    pub(super) fn protocol(&self) -> Protocol {
-        match self {
-            Self::Line(_) => Protocol::Http1,
-            Self::Shared(_) => Protocol::Http2,
-        }
-    }
-}
-
 /// Encrypts a connection; returns whether HTTP/2 was negotiated.
 async fn encrypt(
     tls: &TlsConnector,
@@ -203,3 +242,36 @@ async fn encrypt(
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     Ok((Box::new(stream), is_http2))
 }
+
+impl From<io::Error> for NoConnection {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::TimedOut => Self::TimedOut,
+            _ => Self::Failed(error.into()),
+        }
+    }
+}
+
+impl NoConnection {
+    /// Whether this process has no file left to open.
+    pub(super) fn has_no_files(&self) -> bool {
+        let Self::Failed(cause) = self else { return false };
+        let code = io_error(cause.as_ref()).and_then(io::Error::raw_os_error);
+        code == Some(rustix::io::Errno::MFILE.raw_os_error())
+    }
+}
+
+/// Finds what the system said among what an error was caused by.
+fn io_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a io::Error> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,7 @@ use sparkawait_core::policy::CallSign;
 use sparkawait_task::cause::Cause;
 use sparkawait_task::error::CallFailure;
 
-use super::dials::NoConnection;
+use super::connect::NoConnection;
 use super::guard::Forbidden;
 use super::http1::MANY_HEADERS;
 use super::http2;

@@ -14,7 +14,6 @@ use http_body_util::Full;
 use hyper::body::{Body, Incoming};
 use hyper::client::conn::http1::{self, Connection, SendRequest};
 use hyper_util::rt::TokioIo;
-use tokio::time::Instant;
 
 use super::wire::{Reads, Wire};
 
@@ -29,9 +28,6 @@ pub(super) struct Line {
     connection: Option<Box<Connection<TokioIo<Wire>, Full<Bytes>>>>,
     reads: Reads,
     takes_many_headers: bool,
-    pub(super) made: Instant,
-    /// When it was idle last before this use; `None`: it is new.
-    pub(super) idle_since: Option<Instant>,
 }
 
 /// Why a request has no response.
@@ -62,8 +58,7 @@ impl Line {
             builder.max_headers(MANY_HEADERS);
         }
         let (sender, connection) = builder.handshake(TokioIo::new(wire)).await?;
-        let (connection, made) = (Some(Box::new(connection)), Instant::now());
-        Ok(Self { sender, connection, reads, takes_many_headers, made, idle_since: None })
+        Ok(Self { sender, connection: Some(Box::new(connection)), reads, takes_many_headers })
     }
 
     /// Sends a request, and waits for the head of its response.

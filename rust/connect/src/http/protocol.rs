@@ -3,13 +3,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What differs for those who send requests: over HTTP/2 many share a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Protocol {
-    Http1,
-    Http2,
-}
-
 /// The version of HTTP to speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(super) enum Version {
@@ -30,15 +23,6 @@ impl Version {
             Self::Auto => &[b"h2", b"http/1.1"],
             Self::Http1 => &[b"http/1.1"],
             Self::Http2 => &[b"h2"],
-        }
-    }
-
-    /// Returns what all servers speak; `None`: what TLS negotiates.
-    pub(super) fn protocol(self) -> Option<Protocol> {
-        match self {
-            Self::Auto => None,
-            Self::Http1 => Some(Protocol::Http1),
-            Self::Http2 => Some(Protocol::Http2),
         }
     }
 }

@@ -15,10 +15,9 @@ use http::{HeaderMap, Method, StatusCode};
 use url::Url;
 
 use super::address::path_of;
-use super::clients::Clients;
+use super::clients::{Clients, Place};
 use super::failure::refused;
 use super::hosts::AllowedHosts;
-use super::place::Place;
 use super::reply::{Outgoing, Reply};
 use crate::failure::Failure;
 

@@ -12,13 +12,13 @@ use http_body_util::Full;
 use hyper::body::{Body, Incoming};
 use tokio::time::Instant;
 
-use super::clients::{Clients, StreamOf, Taken};
-use super::dials::NoConnection;
+use super::clients::{Clients, Place, StreamOf, Taken};
+use super::connect::NoConnection;
 use super::http1::{Line, Lost};
 use super::http2;
 use super::packed::{TAKEN, Unpacked, Unpacker, may_ask};
-use super::place::Place;
 use super::watch::Watch;
+use crate::pool::Age;
 
 /// A request, in parts that most requests share. It is put together when it is sent, and once more
 /// before each retry.
@@ -53,6 +53,7 @@ pub(super) struct Reply {
 enum Flow {
     One {
         line: Line,
+        age: Age,
         body: Incoming,
     },
     Shared {
@@ -149,16 +150,17 @@ impl Outgoing {
     ) -> Result<Reply, Broken> {
         let packed = clients.takes_packed();
         let (head, body) = match taken {
-            Taken::Line(mut line) => {
+            Taken::Line(mut line, age) => {
                 let request = self.for_line(packed).ok_or(Broken::NoRequest)?;
-                let idle_since = line.idle_since;
                 let sent = watch.wait(line.send(request)).await.map_err(|_| Broken::Silent)?;
                 match sent {
                     Ok(response) => {
                         let (head, body) = response.into_parts();
-                        (head, Flow::One { line, body })
+                        (head, Flow::One { line, age, body })
                     }
-                    Err(lost) => return Err(Broken::OfLine { lost, idle_since }),
+                    Err(lost) => {
+                        return Err(Broken::OfLine { lost, idle_since: age.idle_since() });
+                    }
                 }
             }
             Taken::Stream(mut stream) => {
@@ -251,7 +253,7 @@ impl Reply {
     /// Lets go of the connection, which serves the next call.
     fn end(&mut self) {
         match std::mem::replace(&mut self.body, Flow::Ended) {
-            Flow::One { line, .. } => self.clients.keep(&self.place, line),
+            Flow::One { line, age, .. } => self.clients.keep(&self.place, line, age),
             Flow::Shared { mut stream, .. } => stream.stream.is_answered(),
             Flow::Ended => {}
         }
@@ -261,7 +263,7 @@ impl Reply {
     pub(super) async fn chunk(&mut self, watch: &Watch) -> Result<Option<Bytes>, Cut> {
         loop {
             let next = match &mut self.body {
-                Flow::One { line, body } => {
+                Flow::One { line, body, .. } => {
                     let next = watch.wait(line.chunk(body)).await;
                     next.map_err(|_| Cut::Silent)?.transpose().map_err(|it| Cut::Lost(it.into()))
                 }

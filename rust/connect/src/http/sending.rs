@@ -14,6 +14,7 @@ use super::http2;
 use super::reply::{Broken, Cut, Outgoing, Reply};
 use super::watch::Watch;
 use crate::failure::Failure;
+use crate::pool::Wish;
 
 /// Most times that a request is sent again that no server took: each time another connection ends
 /// under it, or has no room.
@@ -29,9 +30,9 @@ pub(super) async fn send(
     is_repeatable: bool,
     request: &Outgoing,
 ) -> Result<Reply, Broken> {
-    let (mut is_new, mut resends) = (false, 0);
+    let (mut wish, mut resends) = (Wish { is_new: false, careful: !is_repeatable }, 0);
     loop {
-        let taken = clients.take(&request.place, is_new, !is_repeatable).await;
+        let taken = clients.take(&request.place, wish).await;
         let taken = taken.map_err(Broken::NoConnection)?;
         watch.begin();
         let error = match request.over(taken, clients, most_bytes, watch).await {
@@ -44,7 +45,7 @@ pub(super) async fn send(
         {
             request.place.origin.has_many_headers.store(true, Ordering::Relaxed);
             // Those that are kept take no more than this one.
-            request.place.state().drop_before(Some(Instant::now()));
+            request.place.pool.close_before(Instant::now());
             if is_repeatable {
                 continue;
             }
@@ -59,15 +60,15 @@ pub(super) async fn send(
         resends += 1;
         if !is_of_connection
             || !error.cause().may_repeat(is_repeatable)
-            || (is_lost && is_new)
+            || (is_lost && wish.is_new)
             || (resends > MOST_RESENDS && matches!(error, Broken::OfStream(_)))
         {
             return Err(error);
         }
         if is_lost {
-            is_new = true;
-            if let Broken::OfLine { idle_since, .. } = error {
-                request.place.state().drop_before(idle_since);
+            wish.is_new = true;
+            if let Broken::OfLine { idle_since: Some(since), .. } = error {
+                request.place.pool.close_before(since);
             }
         }
     }

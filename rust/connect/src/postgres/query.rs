@@ -309,7 +309,7 @@ impl Lookup {
     }
 
     async fn connect(&self) -> Result<Connected, Fault> {
-        let lease = self.pool.lease().await?;
+        let lease = self.pool.lease(!self.reads).await?;
         let planning = self.pool.plan(&lease, &self.request, self.rules.silence);
         let plan = lease.within_limit(&self.rules, planning).await??;
         Ok((lease, plan))

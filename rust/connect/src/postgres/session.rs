@@ -12,7 +12,7 @@
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -44,6 +44,10 @@ pub(crate) struct Session {
     place: Place,
     /// When it was opened.
     opened: Instant,
+    /// Queries that have it.
+    pub(crate) queries: AtomicUsize,
+    /// When one of them ended last, in nanoseconds since it was opened.
+    used_after: AtomicU64,
     /// Whether the connection was ended, or is about to be.
     is_given_up: AtomicBool,
     /// Whether it is left to those who have it.
@@ -78,6 +82,8 @@ impl Session {
             connection: opened.connection,
             place: opened.place,
             opened: Instant::now(),
+            queries: AtomicUsize::new(0),
+            used_after: AtomicU64::new(0),
             is_given_up: AtomicBool::new(false),
             is_retired: AtomicBool::new(false),
             heard: AtomicU64::new(0),
@@ -85,25 +91,25 @@ impl Session {
         }
     }
 
-    /// Returns whether queries can be sent.
-    pub(crate) fn is_open(&self) -> bool {
-        let is_retired = self.is_retired.load(Ordering::SeqCst);
-        !self.client.is_closed() && !self.is_given_up() && !is_retired
+    /// Whether we have given it up, or leave it to those who have it.
+    pub(crate) fn is_left(&self) -> bool {
+        self.is_given_up.load(Ordering::SeqCst) || self.is_retired.load(Ordering::SeqCst)
     }
 
-    /// How long it has been open.
-    pub(crate) fn age(&self) -> Duration {
-        self.opened.elapsed()
+    /// Returns when a query had it last, or when it was opened.
+    pub(crate) fn used(&self) -> Instant {
+        self.opened + Duration::from_nanos(self.used_after.load(Ordering::Relaxed))
+    }
+
+    /// Notes that a query has ended.
+    pub(crate) fn is_used(&self) {
+        let after = u64::try_from(self.opened.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.used_after.store(after, Ordering::Relaxed);
     }
 
     /// Leaves the connection to those who have it: it is of no use to others.
     pub(crate) fn retire(&self) {
         self.is_retired.store(true, Ordering::SeqCst);
-    }
-
-    /// Returns whether the connection is being closed.
-    pub(crate) fn is_given_up(&self) -> bool {
-        self.is_given_up.load(Ordering::SeqCst)
     }
 
     /// Tells the server to end what it is at and closes the connection, if `is_alone` then still

@@ -72,7 +72,8 @@ ON_35 := $(patsubst %,tests/types/test_%.py,async_udf cells declared_types missi
 ON_40 := $(ON_EACH)
 ON_41 := $(ON_EACH)
 
-# At night the older lines run more: 3.5 all of it, the others the tables of types and Connect.
+# At night the older lines run more: 3.5 all of it, the others the tables of types and Connect. 4.0, which
+# is between two lines that each change is tried on, runs at night only.
 ON_35_AT_NIGHT := tests/types tests/spark
 ON_4_AT_NIGHT := tests/types $(call on_spark,types udf) $(CONNECT)
 
@@ -125,7 +126,7 @@ check: lint test docs ## all that has to pass before a change lands
 # first. Three at a time take as long, and tests with limits of time fail at the load that they make.
 .PHONY: test
 test: ## all tests but those of the night: Rust, interleavings, Python, the site, Spark, installation, and older versions where their Pythons are found
-	@legs= needs=; for leg in $(OLDER); do \
+	@legs= needs=; for leg in $(filter-out spark40,$(OLDER)); do \
 		if tools/python-for $$leg $(PYTHON) >/dev/null; then \
 			legs="$$legs test-$$leg"; needs="$$needs .venv-$$leg/.packages"; \
 		else echo "test-$$leg is left out"; fi; \
@@ -135,18 +136,18 @@ test: ## all tests but those of the night: Rust, interleavings, Python, the site
 
 .PHONY: test-nightly
 test-nightly: ## what `make test` leaves out, and more combinations of options: what takes long and proves little for one commit
-	@legs= needs=; for leg in spark35 spark40 spark41; do \
+	@legs= needs=; for leg in $(filter spark%,$(OLDER)); do \
 		if tools/python-for $$leg $(PYTHON) >/dev/null; then \
 			legs="$$legs test-$$leg"; needs="$$needs .venv-$$leg/.packages"; \
 		else echo "test-$$leg is left out"; fi; \
 	done; \
 	$(MAKE) $(TOGETHER)=2 dev $(VENV)/.servers $(CLASS_DATA) $$needs; \
-	$(MAKE) $(TOGETHER)=2 WHEN=nightly ON_OLDER=spark ON_35="$(ON_35_AT_NIGHT)" ON_40="$(ON_4_AT_NIGHT)" \
-		ON_41="$(ON_4_AT_NIGHT)" combinations $$legs test-spark test-install lint-connectors
+	$(MAKE) $(TOGETHER)=2 WHEN=nightly ON_OLDER=spark ON_35="$(ON_35_AT_NIGHT)" \
+		ON_40="$(ON_EACH) $(ON_4_AT_NIGHT)" ON_41="$(ON_4_AT_NIGHT)" combinations $$legs test-spark test-install lint-connectors lint-rustdoc
 
 .PHONY: combinations
 combinations: dev ## search for options that do not go together, and for arguments that are neither taken nor refused; COMBINATIONS=4711 runs one case again
-	COMBINATIONS=$(or $(COMBINATIONS),250..5000) $(PY) -m pytest --quiet tests/properties/test_combinations.py
+	COMBINATIONS=$(or $(COMBINATIONS),130..5000) $(PY) -m pytest --quiet tests/properties/test_combinations.py
 	ARGUMENTS=150 $(PY) -m pytest --quiet tests/properties/test_arguments.py
 
 .PHONY: test-rust
@@ -228,9 +229,12 @@ lint: ## format, clippy, ruff, types, stubs, layers, licences, workflows
 	@$(MAKE) $(TOGETHER)=2 lint-rust lint-workflows lint-python lint-repository
 
 .PHONY: lint-rust
-lint-rust: | need-rust ## format and clippy, the documentation of the crates
+lint-rust: | need-rust ## format and clippy
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+
+.PHONY: lint-rustdoc
+lint-rustdoc: | need-rust ## the documentation of the crates: its links lead somewhere
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 
 .PHONY: lint-connectors
@@ -267,8 +271,7 @@ fmt: $(VENV)/.packages ## rewrite files into the project's format
 	$(VENV)/bin/ruff format
 
 .PHONY: docs
-docs: dev $(VENV)/.servers site ## build the documentation of both languages and run every example
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
+docs: dev $(VENV)/.servers site lint-rustdoc ## build the documentation of both languages and run every example
 	cargo test $(TESTED) --doc --locked --quiet
 	$(PY) -m pytest --quiet --doctest-modules python
 	$(JAVA) $(PY) -m pytest --quiet tests/meta/test_readme.py

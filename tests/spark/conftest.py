@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of this folder share beside Spark."""
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +16,27 @@ from tests.spark.calls import CallLog, Once, Presence, Watch
 from tests.spark.carried import Stream, session_for
 from tests.spark.events import stream as stream_of
 from tests.spark.events import write
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def over_connect(request, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What came out of the program that uses Spark Connect, which is run once for all tests."""
+    pytest.importorskip("grpc")
+    out = tmp_path_factory.mktemp("connect") / "results.json"
+    are_asked_for = any(item.path.name == "test_sessions.py" for item in request.session.items)
+    parts = ["sessions"] if are_asked_for else []
+    program = subprocess.run(
+        [sys.executable, "-m", "tests.spark.connect_program", str(out), *parts],
+        cwd=ROOT,
+        env={**os.environ, "SPARKAWAIT_LOG": "INFO"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert program.returncode == 0, program.stderr[-5000:]
+    return {**json.loads(out.read_text()), "log": program.stderr}
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Uses everything over Spark Connect and writes what came out, as JSON, into the given file.
 
+With ``sessions`` behind it, also what several sessions and threads read.
+
 A program of its own, because classic sessions and those of Connect do not mix in a process.
 """
 
@@ -20,6 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its customary name
 import sparkawait as sa
 from sparkawait.spark import Metrics
 from sparkawait.testing import LookupServer, simulated
+from tests.spark import session_program
 from tests.spark.carried import ROCKS, STORE
 from tests.support.connect_server import at_a_free_port
 from tests.support.sql_conf import ZONE, sql_conf
@@ -350,7 +353,10 @@ def connect(folder: Path) -> SparkSession:
 def main() -> None:
     out = Path(sys.argv[1])
     spark = connect(out.parent)
-    out.write_text(json.dumps(results(spark, out.parent)))
+    found = results(spark, out.parent)
+    if "sessions" in sys.argv[2:]:
+        found["sessions"] = session_program.results(spark)
+    out.write_text(json.dumps(found))
     spark.stop()
 
 

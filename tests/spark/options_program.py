@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gives each option of a function in each way, calls it in each place, and counts its calls.
 
-A program of its own, because classic sessions and those of Connect do not mix in a process. Writes
-what came out, as JSON, into a file.
+Over Connect a program of its own, because classic sessions and those of Connect do not mix in a
+process. It writes what came out, as JSON, into a file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import sparkawait as sa
 from sparkawait.function_options import OF_FUNCTION
 from tests.spark.calls import CallLog
 from tests.spark.connect_program import connect
-from tests.spark.session_program import another, classic, in_thread
+from tests.spark.session_program import another, in_thread
 
 ROWS = 13
 LONG = 20
@@ -299,14 +299,19 @@ def run(
     return [dict(noted), results]
 
 
+def results(spark: SparkSession, folder: Path, *, is_full: bool) -> dict[str, Any]:
+    sessions = (spark, another(spark))
+    return {
+        f"{place}, {name}, {way}": run(folder, sessions, place, name, way)
+        for place in PLACES
+        for name, way in chosen(place, is_full=is_full)
+    }
+
+
 def main() -> None:
-    out = Path(sys.argv[2])
-    spark = {"classic": classic, "connect": connect}[sys.argv[1]](out.parent)
-    sessions, found = (spark, another(spark)), {}
-    for place in PLACES:
-        for name, way in chosen(place, is_full=sys.argv[3] == "full"):
-            found[f"{place}, {name}, {way}"] = run(out.parent, sessions, place, name, way)
-    out.write_text(json.dumps(found))
+    out = Path(sys.argv[1])
+    spark = connect(out.parent)
+    out.write_text(json.dumps(results(spark, out.parent, is_full=sys.argv[2] == "full")))
     spark.stop()
 
 

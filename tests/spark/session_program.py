@@ -1,20 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads times in several sessions and threads, and writes what came out, as JSON, into a file.
+"""Reads times in several sessions and threads.
 
-A program of its own, because classic sessions and those of Connect do not mix in a process, and
-because zones are set here that the session of other tests has from its start.
+Over Connect it is a part of the program that does everything there, because classic sessions and
+those of Connect do not mix in a process. No zone is the one that a session of tests starts with.
 """
 
 from __future__ import annotations
 
 import functools
-import json
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
 import pyspark
@@ -22,11 +19,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 import sparkawait as sa
 from sparkawait.testing import LookupServer
-from tests.spark.connect_program import connect
 from tests.support.sql_conf import ZONE, sql_conf
 
 OF_TYPE = "spark.sql.timestampType"
-FIRST, SECOND, LATER = "America/New_York", "Asia/Kathmandu", "Australia/Adelaide"
+FIRST, SECOND, LATER = "America/St_Johns", "Asia/Kathmandu", "Australia/Adelaide"
 TEXT = "2024-07-01 12:00:00"
 """In each zone another instant."""
 COLUMNS = "at timestamp_ltz, wall timestamp_ntz"
@@ -132,7 +128,8 @@ def in_pool(call: Callable[[], Any]) -> Any:
 def in_heir(spark: SparkSession, call: Callable[[], Any]) -> Any:
     """Calls in a thread that has the local properties of this one."""
     of_session = pyspark.inheritable_thread_target
-    return in_thread(call, of_session(spark) if is_of_connect(spark) else of_session)
+    takes_it = is_of_connect(spark) or pyspark.__version__ >= "4"
+    return in_thread(call, of_session(spark) if takes_it else of_session)
 
 
 def is_of_connect(spark: SparkSession) -> bool:
@@ -173,44 +170,25 @@ def another(spark: SparkSession) -> SparkSession:
 def results(spark: SparkSession) -> dict[str, Any]:
     with LookupServer({"t": {str(id): {"at": TEXT, "wall": TEXT} for id in range(ROWS)}}) as server:  # noqa: A001
         kinds = Kinds(server.url)
-        spark.conf.set(ZONE, FIRST)
-        found: dict[str, Any] = {
-            "main": kinds.seen(spark),
-            "thread": in_thread(lambda: kinds.seen(spark)),
-            "pool": in_pool(lambda: kinds.seen(spark)),
-            "sql": kinds.seen_in_sql(spark),
-            "sql in a thread": in_thread(lambda: kinds.seen_in_sql(spark)),
-            "word": word_in_thread(spark),
-            "limited": limited_in_thread(spark),
-        }
-        if not (is_of_connect(spark) and pyspark.__version__ < "4"):
-            found["heir"] = in_heir(spark, lambda: kinds.seen(spark))
-        second = another(spark)
-        second.conf.set(ZONE, SECOND)
-        found["second"] = kinds.seen(second)
-        found["second in a thread"] = in_thread(lambda: kinds.seen(second))
-        found["first again"] = kinds.seen(spark)
-        return found
+        with sql_conf(spark, {ZONE: FIRST}):
+            return seen_everywhere(spark, kinds)
 
 
-def classic(folder: Path) -> SparkSession:
-    return (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .config("spark.python.daemon.module", "tests.support.warm_daemon")
-        .getOrCreate()
-    )
-
-
-def main() -> None:
-    out = Path(sys.argv[2])
-    spark = {"classic": classic, "connect": connect}[sys.argv[1]](out.parent)
-    out.write_text(json.dumps(results(spark)))
-    spark.stop()
-
-
-if __name__ == "__main__":
-    main()
+def seen_everywhere(spark: SparkSession, kinds: Kinds) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "main": kinds.seen(spark),
+        "thread": in_thread(lambda: kinds.seen(spark)),
+        "pool": in_pool(lambda: kinds.seen(spark)),
+        "sql": kinds.seen_in_sql(spark),
+        "sql in a thread": in_thread(lambda: kinds.seen_in_sql(spark)),
+        "word": word_in_thread(spark),
+        "limited": limited_in_thread(spark),
+    }
+    if not (is_of_connect(spark) and pyspark.__version__ < "4"):
+        found["heir"] = in_heir(spark, lambda: kinds.seen(spark))
+    second = another(spark)
+    second.conf.set(ZONE, SECOND)
+    found["second"] = kinds.seen(second)
+    found["second in a thread"] = in_thread(lambda: kinds.seen(second))
+    found["first again"] = kinds.seen(spark)
+    return found

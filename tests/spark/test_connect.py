@@ -2,10 +2,6 @@
 """Everything works over Spark Connect, where the driver has no JVM."""
 
 import io
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pyspark
@@ -21,20 +17,8 @@ EXPECTED = [[number, 2 * number, f"number {number}"] for number in range(20)]
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    """What came out of the program, which is run once for all tests."""
-    pytest.importorskip("grpc")
-    out = tmp_path_factory.mktemp("connect") / "results.json"
-    program = subprocess.run(
-        [sys.executable, "-m", "tests.spark.connect_program", str(out)],
-        cwd=ROOT,
-        env={**os.environ, "SPARKAWAIT_LOG": "INFO"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert program.returncode == 0, program.stderr[-5000:]
-    return {**json.loads(out.read_text()), "log": program.stderr}
+def results(over_connect):
+    return over_connect
 
 
 def test_a_preview_shows_the_answer_of_one_call(results):

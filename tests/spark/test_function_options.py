@@ -6,13 +6,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
 import sparkawait as sa
 from sparkawait.function_options import OF_FUNCTION, OWN_OPTIONS
-from tests.spark.options_program import CASES, PLACES, chosen
+from tests.spark.options_program import CASES, PLACES, chosen, results
 
 pytestmark = [pytest.mark.spark, pytest.mark.newest_spark, pytest.mark.timeout(900)]
 
@@ -21,22 +22,29 @@ FULL = pytest.param("full", marks=pytest.mark.nightly)
 CONNECT = pytest.param("connect", marks=pytest.mark.nightly)
 
 
-@pytest.mark.parametrize("kind", ["classic", CONNECT])
-@pytest.mark.parametrize("amount", ["one way each", FULL])
-def test_calls_are_those_that_the_option_says(tmp_path, kind, amount):
-    if kind == "connect":
-        pytest.importorskip("grpc")
-    out = tmp_path / "results.json"
-    command = [sys.executable, "-m", "tests.spark.options_program", kind, str(out), amount]
+def over_connect(folder: Path, amount: str) -> dict[str, Any]:
+    pytest.importorskip("grpc")
+    out = folder / "results.json"
+    command = [sys.executable, "-m", "tests.spark.options_program", str(out), amount]
     program = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-
     assert program.returncode == 0, program.stderr[-5000:]
-    expected = {
+    return json.loads(out.read_text())
+
+
+@pytest.mark.parametrize("amount", ["one way each", FULL])
+@pytest.mark.parametrize("kind", ["classic", CONNECT])
+def test_calls_are_those_that_the_option_says(request, tmp_path, kind, amount):
+    is_full = amount == "full"
+    if kind == "connect":
+        found = over_connect(tmp_path, amount)
+    else:
+        found = results(request.getfixturevalue("spark"), tmp_path, is_full=is_full)
+
+    assert found == {
         f"{place}, {name}, {way}": [CASES[name].seen, CASES[name].results]
         for place in PLACES
-        for name, way in chosen(place, is_full=amount == "full")
+        for name, way in chosen(place, is_full=is_full)
     }
-    assert json.loads(out.read_text()) == expected
 
 
 def test_each_option_of_a_function_is_tried():

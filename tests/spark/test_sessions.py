@@ -1,21 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times are those of the session that runs the query, in whatever thread it does."""
 
-import json
-import subprocess
-import sys
 from datetime import datetime
-from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
 
+from tests.spark import session_program
 from tests.spark.session_program import FIRST, LATER, ROWS, SECOND, TEXT
 
 # The first test waits for the whole program, and for a server to start.
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
-ROOT = Path(__file__).parents[2]
 PLACES = {
     "main": FIRST,
     "thread": FIRST,
@@ -31,20 +27,11 @@ PLACES = {
 
 
 @pytest.fixture(scope="module", params=["classic", "connect"])
-def results(request, tmp_path_factory):
+def results(request):
     """What came out of the program, which is run once for all tests."""
     if request.param == "connect":
-        pytest.importorskip("grpc")
-    out = tmp_path_factory.mktemp(request.param) / "results.json"
-    program = subprocess.run(
-        [sys.executable, "-m", "tests.spark.session_program", request.param, str(out)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert program.returncode == 0, program.stderr[-5000:]
-    return json.loads(out.read_text())
+        return request.getfixturevalue("over_connect")["sessions"]
+    return session_program.results(request.getfixturevalue("spark"))
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -282,6 +282,7 @@ def test_a_python_that_workers_would_not_have_run_is_told_once(
 
 
 @pytest.mark.newest_spark
+@pytest.mark.nightly
 def test_workers_without_pyarrow_are_named_by_ship_with_the_way_out(tmp_path):
     empty = Environment.venv(tmp_path / "empty").python
     body = """

@@ -37,7 +37,7 @@ def ids(df):
 def test_a_second_run_calls_nothing_and_more_rows_are_called_for_alone(
     spark, look_up, calls, tmp_path
 ):
-    path, options = tmp_path / "out", {"key": "id", "chunk": 61, "on_error": "capture"}
+    path, options = tmp_path / "out", {"key": "id", "chunk": 173, "on_error": "capture"}
     for rows in (ROWS, ROWS, ROWS + 13, 101):
         done = sa.write_once(numbers(spark, rows), look_up, path, **options)
 
@@ -333,7 +333,7 @@ class Killing:
 @pytest.mark.timeout(200 + 200 * KILLS)
 def test_a_run_that_was_killed_pays_for_one_chunk_twice_at_most(spark, tmp_path):
     """``WRITE_ONCE_KILLS=10`` kills it more often."""
-    rows, chunk = 3000, 301
+    rows, chunk = 1300, 211
     chance = random.Random(f"kills {KILLS}")  # noqa: S311 - no secret
     path, counting, again = tmp_path / "out", Killing(), 0
     with ScriptedServer(counting) as server:

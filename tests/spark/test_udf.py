@@ -369,3 +369,56 @@ def test_a_set_of_options_is_for_column_functions_too():
 def test_an_option_that_column_functions_do_not_have_is_refused(options, message):
     with pytest.raises(sa.ConfigurationError, match=message):
         sa.async_udf(double, **options)
+
+
+def some_are_null(spark):
+    """97 rows in batches of 50 and 47: each third has a number, up to 60, and each fifth a text."""
+    third = F.when((F.col("id") % 3 == 0) & (F.col("id") < 60), F.col("id"))
+    fifth = F.when(F.col("id") % 5 == 0, F.concat(F.lit("n"), "id"))
+    return spark.range(97, numPartitions=1).select("id", third.alias("third"), fifth.alias("fifth"))
+
+
+WITH_ALL = [0, 15, 30, 45]
+
+
+def test_a_row_with_a_null_makes_no_call_where_that_is_said(spark, calls):
+    @sa.async_udf("text string", skip_null=True, on_error="capture", retry=0, channel="1")
+    async def told(a, b):
+        calls.add(a)
+        if a == 30:
+            raise ConnectionError
+        return {"text": f"{a} {b}"}
+
+    rows = some_are_null(spark).select("id", told("third", "fifth").alias("r")).collect()
+
+    assert [row.id for row in rows] == list(range(97))
+    assert calls.counts() == {str(id_): 1 for id_ in WITH_ALL}
+    found = {row.id: row.r for row in rows if row.r is not None}
+    assert list(found) == WITH_ALL
+    assert {id_: r.text for id_, r in found.items()} == {
+        id_: None if id_ == 30 else f"{id_} n{id_}" for id_ in WITH_ALL
+    }
+    assert found[30].error.message.startswith("ConnectionError")
+
+
+def test_without_a_value_anywhere_nothing_is_called_in_sql_too(spark, calls):
+    @sa.async_function("same string")
+    async def same(row):
+        calls.add(row["fifth"])
+        return row["fifth"]
+
+    function = sa.async_udf(same, columns=["fifth"], skip_null=True)
+    spark.udf.register("same_fifth", function)
+    some_are_null(spark).createOrReplaceTempView("some_are_null")
+    nowhere = "SELECT same_fifth(fifth) FROM some_are_null WHERE id % 5 = 2"
+    assert [tuple(row) for row in spark.sql(nowhere).collect()] == [(None,)] * 19
+    assert calls.counts() == {}
+
+    some = spark.sql("SELECT id, same_fifth(fifth) AS fifth FROM some_are_null").collect()
+    assert [row.fifth for row in some] == [None if i % 5 else f"n{i}" for i in range(97)]
+    assert calls.counts() == {f"n{i}": 1 for i in range(0, 97, 5)}
+
+
+def test_skip_null_is_true_or_false():
+    with pytest.raises(sa.ConfigurationError, match="`skip_null` must be a bool, got 'yes'"):
+        sa.async_udf("long", skip_null="yes")

@@ -1,21 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a column function is called with, as columns. To be used on the driver, from any thread."""
+"""What a column function is called with: columns, and the names that they have in its row.
+
+To be used on the driver, from any thread.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
+from sparkawait._plan.checks import shown
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-__all__ = ["Argument", "as_column", "members"]
+__all__ = ["Argument", "argument_names", "as_column", "members"]
 
 Argument: TypeAlias = "Column | str | float | Decimal | date | timedelta | bytes"
 """A column, its name, or a value that stands for itself."""
@@ -48,3 +52,23 @@ def members(
         )
         raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
     return found
+
+
+def argument_names(columns: object) -> tuple[str, ...] | None:
+    """Returns the names of the arguments, if there are any.
+
+    Raises:
+        ConfigurationError: If they are not names, or not distinct.
+    """
+    if columns is None:
+        return None
+    names = cast("Sequence[object]", columns)
+    if (
+        not isinstance(columns, (list, tuple))
+        or not names
+        or not all(isinstance(name, str) for name in names)
+        or len(set(names)) < len(names)
+    ):
+        msg = f"`columns` must be a list of distinct names, got {shown(columns)}"
+        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+    return tuple(cast("Sequence[str]", names))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sparkawait.exceptions import ErrorKind, InternalError, ResultError
 
@@ -31,6 +32,39 @@ def numbered(batch: pa.RecordBatch, first: int, hidden: int) -> pa.RecordBatch:
     columns.insert(place, numbers)
     names.insert(place, unlike("sparkawait_number", names))
     return pa.RecordBatch.from_arrays(columns, names=names)
+
+
+class NullRows:
+    """Takes the rows with a null out of the batches of arguments, and puts a null for each back.
+
+    Args:
+        hidden: How many columns stand behind the arguments.
+    """
+
+    def __init__(self, hidden: int) -> None:
+        """Has seen no batch yet."""
+        self._hidden = hidden
+        self._places: deque[pa.Array | None] = deque()
+
+    def taken_out(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Returns the rows of `batch` whose arguments all have a value."""
+        arguments: list[Any] = batch.columns[: batch.num_columns - self._hidden]
+        if not any(one.null_count for one in arguments):
+            self._places.append(None)
+            return batch
+        stays: Any = arguments[0].is_valid()
+        for one in arguments[1:]:
+            stays = pc.and_(stays, one.is_valid())
+        # The place of each row among those that stay, and none for the others.
+        places: Any = pc.subtract(pc.cumulative_sum(stays.cast(pa.int64())), 1)
+        self._places.append(pc.if_else(stays, places, pa.scalar(None, pa.int64())))
+        return batch.filter(stays)
+
+    def put_back(self, columns: Iterator[pa.Array]) -> Iterator[pa.Array]:
+        """Yields a column of results for each batch that came, from one for what was left of it."""
+        for column in columns:
+            places = self._places.popleft()
+            yield column if places is None else column.take(places)
 
 
 @dataclass(frozen=True)

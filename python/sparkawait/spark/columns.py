@@ -28,7 +28,7 @@ from sparkawait._worker.metrics import TaskMetrics
 from sparkawait._worker.results import Built, ResultBuilder
 from sparkawait.exceptions import ConfigurationError, ErrorKind, ResultError
 from sparkawait.native_function import NativeFunction
-from sparkawait.spark.column_rows import Counts, cut, numbered, one_for_each, unlike
+from sparkawait.spark.column_rows import Counts, NullRows, cut, numbered, one_for_each, unlike
 from sparkawait.spark.partition import run_task, with_types
 from sparkawait.spark.placement import check_arguments
 from sparkawait.spark.schemas import casts, with_zone
@@ -206,6 +206,7 @@ class ColumnTask(Shipment):
         arguments: How rows are made of the arguments.
         accumulator: Takes the metrics of the task.
         is_struct: Whether a result of one column is a struct, too.
+        skip_null: Whether a row with a null makes no call.
         usual_zone: The time zone of the session that runs the query, if nobody has set one there.
     """
 
@@ -216,6 +217,7 @@ class ColumnTask(Shipment):
         accumulator: Accumulator[TaskMetrics] | None,
         *,
         is_struct: bool = False,
+        skip_null: bool = False,
         usual_zone: str = "UTC",
     ) -> None:
         """Starts nothing: this is the driver."""
@@ -223,6 +225,7 @@ class ColumnTask(Shipment):
         self.arguments = arguments
         self._accumulator = accumulator
         self._is_struct = is_struct
+        self._skip_null = skip_null
         self._usual_zone = usual_zone
 
     def arrow_function(self) -> Callable[[Iterator[pa.Array]], Iterator[pa.Array]]:
@@ -239,6 +242,8 @@ class ColumnTask(Shipment):
         lengths: deque[int] = deque()
         function = self._plan_here.function
         is_native = isinstance(function, NativeFunction)
+        hidden = len(self.arguments.hidden)
+        nulls = NullRows(hidden) if self._skip_null else None
         rows = 0
 
         def measured() -> Iterator[pa.RecordBatch]:
@@ -246,9 +251,10 @@ class ColumnTask(Shipment):
             for batch in batches:
                 if isinstance(function, NativeFunction) and not lengths:
                     check_arguments(function, batch.schema)
-                lengths.append(batch.num_rows)
-                yield numbered(batch, rows, len(self.arguments.hidden)) if is_native else batch
-                rows += batch.num_rows
+                called = batch if nulls is None else nulls.taken_out(batch)
+                lengths.append(called.num_rows)
+                yield numbered(called, rows, hidden) if is_native else called
+                rows += called.num_rows
 
         left_out = 0
 
@@ -262,7 +268,8 @@ class ColumnTask(Shipment):
             place = -len(self._plan_here.added_fields) - 1
             counts = Counts(lambda: rows, lambda: left_out)
             output = one_for_each(output, place, self._results, self._empty(), counts)
-        return cut(map(self._to_column, output), lengths, self._to_column(self._empty()))
+        columns = cut(map(self._to_column, output), lengths, self._to_column(self._empty()))
+        return columns if nulls is None else nulls.put_back(columns)
 
     @cached_property
     def _plan_here(self) -> Plan:

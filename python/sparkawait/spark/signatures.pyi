@@ -364,6 +364,7 @@ def async_udf(
     /,
     *,
     columns: Sequence[str] | None = None,
+    skip_null: bool = False,
     metrics: Metrics | None = None,
     options: WaitOptions | None = None,
     schema: SchemaLike | None = None,
@@ -391,6 +392,7 @@ def async_udf(
     /,
     *,
     columns: Sequence[str] | None = None,
+    skip_null: bool = False,
     metrics: Metrics | None = None,
     options: WaitOptions | None = None,
     schema: SchemaLike | None = None,
@@ -418,6 +420,7 @@ def async_udf(
     /,
     *,
     columns: Sequence[str] | None = None,
+    skip_null: bool = False,
     metrics: Metrics | None = None,
     options: WaitOptions | None = None,
     schema: SchemaLike | None = None,
@@ -460,6 +463,9 @@ def async_udf(
             ``LongType()``) or columns (``"name string, tier int"``, a ``StructType``).
         columns: Names of the arguments in the row that a function of rows gets. Without it they
             are called as their columns; in SQL, pass one ``named_struct`` then.
+        skip_null: Whether a row in which one of the columns is null makes no call; its result is
+            null. Spark computes a function for every row whatever condition stands around it, so
+            this is how a condition saves a call: ``lookup(F.when(F.col("known").isNull(), "id"))``.
         metrics: Collects the metrics of all tasks, `sparkawait.Metrics` of a classic session.
         options: A set of options; those that are given by themselves win over it.
         schema: The columns that the function returns, unless it declares them: a DDL string, a

@@ -19,7 +19,7 @@ from pyspark.sql.types import ArrayType, DataType, StructType
 from sparkawait._emission import TUNING, Tuning
 from sparkawait._plan import resolve as plans
 from sparkawait._plan.callables import check_function, describe
-from sparkawait._plan.checks import refuse, shown
+from sparkawait._plan.checks import flag, refuse
 from sparkawait._plan.facts import facts_of, is_declared
 from sparkawait._plan.option import documented, refuse_unknown
 from sparkawait._plan.plan import Plan
@@ -30,7 +30,7 @@ from sparkawait.functions import AsyncFunction, AsyncFunctionLike, declared
 from sparkawait.metrics import Metrics, accumulator_of
 from sparkawait.native_function import NativeFunction
 from sparkawait.on_error import action_of
-from sparkawait.spark.column_arguments import as_column, members
+from sparkawait.spark.column_arguments import argument_names, as_column, members
 from sparkawait.spark.columns import (
     Arguments,
     ColumnPlan,
@@ -66,6 +66,7 @@ def async_udf(
     /,
     *,
     columns: Sequence[str] | None = None,
+    skip_null: bool = False,
     metrics: Metrics | None = None,
     options: WaitOptions | None = None,
     **given: Unpack[ColumnArguments],
@@ -76,6 +77,7 @@ def async_udf(
     /,
     *,
     columns: Sequence[str] | None = None,
+    skip_null: bool = False,
     metrics: Metrics | None = None,
     options: WaitOptions | None = None,
     **given: Unpack[ColumnArguments],
@@ -87,6 +89,7 @@ def async_udf(
     /,
     *,
     columns: Sequence[str] | None = None,
+    skip_null: bool = False,
     metrics: Metrics | None = None,
     options: WaitOptions | None = None,
     **given: Unpack[ColumnArguments],
@@ -114,6 +117,9 @@ def async_udf(
             ``LongType()``) or columns (``"name string, tier int"``, a ``StructType``).
         columns: Names of the arguments in the row that a function of rows gets. Without it they
             are called as their columns; in SQL, pass one ``named_struct`` then.
+        skip_null: Whether a row in which one of the columns is null makes no call; its result is
+            null. Spark computes a function for every row whatever condition stands around it, so
+            this is how a condition saves a call: ``lookup(F.when(F.col("known").isNull(), "id"))``.
         metrics: Collects the metrics of all tasks, `sparkawait.Metrics` of a classic session.
         options: A set of options; those that are given by themselves win over it.
         **given: The options, see `sparkawait.WaitOptions`.
@@ -136,13 +142,16 @@ def async_udf(
     require_packages()
     every = plans.all_given(options, given)
     check_options(every)
+    flag(skip_null, "skip_null")
     if not is_function(function):
         if function is not None:
             every["schema"] = function
-        return lambda decorated: _column_function(decorated, columns, metrics, every)
+        return lambda decorated: _column_function(
+            decorated, columns, metrics, every, skip_null=skip_null
+        )
     if returns is not None:
         every["schema"] = returns
-    return _column_function(function, columns, metrics, every)
+    return _column_function(function, columns, metrics, every, skip_null=skip_null)
 
 
 def _column_function(
@@ -150,6 +159,8 @@ def _column_function(
     columns: Sequence[str] | None,
     metrics: Metrics | None,
     given: Mapping[str, Any],
+    *,
+    skip_null: bool,
 ) -> AsyncUserDefinedFunction:
     function = with_own_options(function)
     if isinstance(function, FunctionWithOptions):
@@ -200,7 +211,13 @@ def _column_function(
     columns_for_spark(plan, Session.active().times)
     plan = plan if is_native else ColumnPlan.of(plan)
     return AsyncUserDefinedFunction(
-        plan, names, metrics, hidden=hidden, is_struct=is_struct, wrapped=function
+        plan,
+        names,
+        metrics,
+        hidden=hidden,
+        is_struct=is_struct,
+        skip_null=skip_null,
+        wrapped=function,
     )
 
 
@@ -249,6 +266,7 @@ class AsyncUserDefinedFunction:
         *,
         hidden: HiddenArguments,
         is_struct: bool,
+        skip_null: bool,
         wrapped: object,
     ) -> None:
         """Takes a checked plan."""
@@ -259,6 +277,7 @@ class AsyncUserDefinedFunction:
         self._hidden = hidden
         self._accumulator = accumulator_of(metrics)
         self._is_struct = is_struct
+        self._skip_null = skip_null
 
     def __call__(self, *columns: Argument, **named: Argument) -> Column:
         """Returns the column of results for rows that are made of `columns`.
@@ -404,6 +423,7 @@ class AsyncUserDefinedFunction:
             arguments,
             self._accumulator,
             is_struct=self._is_struct,
+            skip_null=self._skip_null,
             usual_zone=session.usual_zone,
         )
         if _HAS_ARROW_UDF:
@@ -471,23 +491,3 @@ def check_options(given: Mapping[str, object]) -> None:
             refuse(f"`{name}` is not an option of a column function; use ordered_wait")
     if action_of(given.get("on_error")) == "drop":
         refuse("`on_error` must not be 'drop' for a column function; use ordered_wait to drop rows")
-
-
-def argument_names(columns: object) -> tuple[str, ...] | None:
-    """Returns the names of the arguments, if there are any.
-
-    Raises:
-        ConfigurationError: If they are not names, or not distinct.
-    """
-    if columns is None:
-        return None
-    names = cast("Sequence[object]", columns)
-    if (
-        not isinstance(columns, (list, tuple))
-        or not names
-        or not all(isinstance(name, str) for name in names)
-        or len(set(names)) < len(names)
-    ):
-        msg = f"`columns` must be a list of distinct names, got {shown(columns)}"
-        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
-    return tuple(cast("Sequence[str]", names))

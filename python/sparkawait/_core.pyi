@@ -196,6 +196,8 @@ class Carried:
     @property
     def shards(self) -> int: ...
     @property
+    def by(self) -> str: ...
+    @property
     def task(self) -> bytes: ...
     @property
     def part(self) -> int: ...
@@ -219,6 +221,7 @@ def encode_carried(
     written_at: int,
     shard: int,
     shards: int,
+    by: str,
     task: bytes,
     part: int,
     token: bytes,

@@ -234,6 +234,8 @@ class CarryOver:
             with unit, a timedelta or seconds. Zero is allowed.
         order_by: The columns whose rows keep their order, such as Kafka's ``partition``; for
             `sparkawait.ordered_wait`, which needs it.
+        name_rows_by: Columns whose values the error of a row that fails the query shows, such as
+            Kafka's ``("topic", "partition", "offset")``. Errors have no value of a row otherwise.
         vehicle: The operator of Spark that keeps the rows. ``"apply_in_pandas_with_state"``, the
             default, is there on each Spark, and once in a query. ``"transform_with_state"`` lets a
             query have several, and an ``applyInPandasWithState`` of your own; it needs Spark 4.0,
@@ -256,6 +258,7 @@ class CarryOver:
     emit: Emit = "next_batch"
     linger: Duration = "50ms"
     order_by: str | Sequence[str] | None = None
+    name_rows_by: str | Sequence[str] | None = None
     vehicle: Vehicle | None = None
     name: str | None = None
 
@@ -263,9 +266,9 @@ class CarryOver:
         """Checks the values."""
         choice(self.emit, "emit", "next_batch", "at_once")
         object.__setattr__(self, "linger", parse_duration(self.linger, "linger"))
-        if self.order_by is not None:
-            by = named(columns(self.order_by, "order_by"), "order_by")
-            object.__setattr__(self, "order_by", by)
+        for option in ("order_by", "name_rows_by"):
+            if (value := getattr(self, option)) is not None:
+                object.__setattr__(self, option, named(columns(value, option), option))
         if self.vehicle is not None:
             choice(self.vehicle, "vehicle", "apply_in_pandas_with_state", "transform_with_state")
         if self.name is not None:
@@ -279,8 +282,8 @@ class CarryOver:
 
 CARRY_OVER = Option(
     "a micro-batch ends while calls are in flight, and a later one emits their results:"
-    " `True`, or `sa.CarryOver(emit=, linger=, order_by=, vehicle=, name=)`. Streaming"
-    " DataFrames only",
+    " `True`, or `sa.CarryOver(emit=, linger=, order_by=, name_rows_by=, vehicle=, name=)`."
+    " Streaming DataFrames only",
     ObjectOf(CarryOver, "a sparkawait.CarryOver or True", short={bool: or_none(CarryOver)}),
     type="CarryOver | bool | None",
     of_columns=False,

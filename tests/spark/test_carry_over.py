@@ -356,14 +356,16 @@ def test_a_query_that_a_row_has_failed_goes_on_and_captures_the_error(stream, mo
         stream.put(ids)
 
     def out(**options):
-        carry_over = sa.CarryOver(vehicle=stream.vehicle)
+        carry_over = sa.CarryOver(vehicle=stream.vehicle, name_rows_by=("key", "id"))
         options |= {"timeout": None} | ({"key": "key"} if mode == "key_ordered" else {})
         call = sa.unordered_wait if mode == "unordered" else sa.key_ordered_wait
         return call(stream.source, poisoned(stream), carry_over=carry_over, **options)
 
     stream.start(out())
-    with pytest.raises(StreamingQueryException, match="the service does not like it"):
+    with pytest.raises(StreamingQueryException, match="the service does not like it") as raised:
         stream.query.awaitTermination()
+    assert f"(key={POISON % 3}, id={POISON}) after 1 attempt" in str(raised.value)
+    assert "\nin micro-batch " in str(raised.value)
     # 10 waits for the slow row, which has its key.
     held = {11, 12} if mode == "key_ordered" else {10, 11, 12}
     assert held.isdisjoint(stream.rows)

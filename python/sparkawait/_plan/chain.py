@@ -151,6 +151,10 @@ class Chain:
                 is_wanted=are_wanted,
                 result_bytes=sizes[: len(plan.operators)],
             )
+            # The first call of a chain says it for all.
+            carry_over = self.plans[0].options.carry_over
+            named_by = () if carry_over is None else carry_over.name_rows_by or ()
+            arguments["names_of_rows"] = [name for name in named_by if name in schema.names]
             operators.append(arguments)
             del sizes[: len(plan.operators)]
         return {"operators": operators, "partition": partition}

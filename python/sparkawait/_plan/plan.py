@@ -362,6 +362,7 @@ class Plan:
             **output._asdict(),
             "function_name": self.function_name,
             "reads": list(self._read_in(input_schema)),
+            "names_of_rows": [],
             # From the system, because forked workers share the state of `random`.
             "seed": int.from_bytes(os.urandom(8), "little"),
             "is_branch": is_branch,

@@ -84,6 +84,7 @@ class Shard:
     Attributes:
         key: Its key among the shards of the step; a partition may have several shards.
         count: Over how many of them the rows are spread by their keys; 0: any row may go to any.
+        by: The columns of the keys, for people.
         step: Tells the steps of a run apart: the same in each of its micro-batches.
         partition: Number of the partition.
         query: The query, in all its runs.
@@ -95,6 +96,7 @@ class Shard:
 
     key: int
     count: int
+    by: str
     step: str
     partition: int
     query: str
@@ -196,7 +198,16 @@ def _check_shard(shard: Shard, carried: Carried) -> None:
         msg = f"the state of shard {carried.shard} has come to shard {shard.key} of the query"
         raise SnapshotError(msg, ErrorKind.SNAPSHOT_DAMAGED)
     is_waiting = sum(carried.rows) > 0 or carried.completed_rows > 0
-    if not is_waiting or shard.count in (0, carried.shards):
+    if not is_waiting or shard.count == 0:
+        return
+    if carried.shards and carried.by != shard.by:
+        msg = (
+            f"rows in flight keep their order by {carried.by}, and the query keeps that by"
+            f" {shard.by} now. Start the query as it was, end it with sa.drain(query), then start"
+            " the new one"
+        )
+        raise SnapshotError(msg, ErrorKind.SNAPSHOT_SCHEMA_MISMATCH)
+    if shard.count == carried.shards:
         return
     before = f"spread over {carried.shards} shards" if carried.shards else "in no order"
     way_out = "Start the query as it was"
@@ -378,7 +389,8 @@ def _emptied(shard: Shard, carried: Carried, completed: list[bytes]) -> StepEnd:
 
 def _state(shard: Shard, place: Carried | _Place, **told: Any) -> bytes:
     """Returns what Spark keeps of a shard whose task is, or was, at a place."""
-    told |= {"written_at": time.time_ns() // 1000, "shard": shard.key, "shards": shard.count}
+    told |= {"written_at": time.time_ns() // 1000, "by": shard.by}
+    told |= {"shard": shard.key, "shards": shard.count}
     told |= {"task": place.task, "token": place.token, "schema": place.schema}
     return encode_carried(**told)
 

@@ -129,8 +129,8 @@ def ordered_wait(
             `max_bytes` limits output batches and the results that wait; `warm_up=False` starts with
             all calls at once. Default: `sa.Tuning("auto", 8192, "64 MB", None, True)`.
         carry_over: A micro-batch ends while calls are in flight, and a later one emits their
-            results: `True`, or `sa.CarryOver(emit=, linger=, order_by=, vehicle=, name=)`.
-            Streaming DataFrames only.
+            results: `True`, or `sa.CarryOver(emit=, linger=, order_by=, name_rows_by=, vehicle=,
+            name=)`. Streaming DataFrames only.
 
     Returns:
         An iterator of non-empty batches, whose row counts do not follow those of the input, and an
@@ -245,8 +245,8 @@ def unordered_wait(
             `max_bytes` limits output batches and the results that wait; `warm_up=False` starts with
             all calls at once. Default: `sa.Tuning("auto", 8192, "64 MB", None, True)`.
         carry_over: A micro-batch ends while calls are in flight, and a later one emits their
-            results: `True`, or `sa.CarryOver(emit=, linger=, order_by=, vehicle=, name=)`.
-            Streaming DataFrames only.
+            results: `True`, or `sa.CarryOver(emit=, linger=, order_by=, name_rows_by=, vehicle=,
+            name=)`. Streaming DataFrames only.
     """
     ...
 
@@ -351,7 +351,7 @@ def key_ordered_wait(
             `max_bytes` limits output batches and the results that wait; `warm_up=False` starts with
             all calls at once. Default: `sa.Tuning("auto", 8192, "64 MB", None, True)`.
         carry_over: A micro-batch ends while calls are in flight, and a later one emits their
-            results: `True`, or `sa.CarryOver(emit=, linger=, order_by=, vehicle=, name=)`.
-            Streaming DataFrames only.
+            results: `True`, or `sa.CarryOver(emit=, linger=, order_by=, name_rows_by=, vehicle=,
+            name=)`. Streaming DataFrames only.
     """
     ...

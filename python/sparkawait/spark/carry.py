@@ -158,9 +158,10 @@ def check_carry_over(df: DataFrame, plan: Plan) -> CarryOver | None:
     if plan.mode != "ordered" and carry_over.order_by is not None:
         instead = "its `key` says it" if plan.mode == "key_ordered" else "it keeps no order"
         refuse(f"`order_by` belongs to ordered_wait, got it for {plan.mode}_wait: {instead}")
-    for column in carry_over.order_by or ():
-        if column not in df.columns:
-            refuse_column(df.columns, column, "order_by")
+    for option in ("order_by", "name_rows_by"):
+        for column in getattr(carry_over, option) or ():
+            if column not in df.columns:
+                refuse_column(df.columns, column, option)
     return carry_over
 
 
@@ -219,7 +220,7 @@ class CarryPlan:
             source = source.withColumn(_HASH, F.hash(*map(F.col, by)))
         packed = source.mapInArrow(Pack(shards, names, is_keyed=is_keyed), _BUNDLE_TYPES)
         of_key = shards if is_keyed else None
-        step = Step(made.chain, self.carry_over, columns, made.accumulators, of_key)
+        step = Step(made.chain, self.carry_over, columns, made.accumulators, of_key, by=self.by)
         stepped = stepped_by(self.carry_over.vehicle, packed.groupBy("shard"), step)
         observed = stepped.observe(
             observed_as(source, made.chain.plans[0].function_name, self.carry_over.name),

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 from sparkawait.exceptions import AsyncIOError, ResultError
 
-__all__ = ["add_to_what_is_said", "told_to_spark"]
+__all__ = ["add_to_what_is_said", "in_micro_batch", "told_to_spark"]
 
 
 @contextmanager
@@ -36,6 +36,18 @@ def told_to_spark() -> Generator[None, None, None]:
             raise
         # Any other class may make its text of whatever it likes.
         raise RuntimeError(_escaped(_printed(error)).rstrip()) from None
+
+
+@contextmanager
+def in_micro_batch(number: int | None) -> Generator[None, None, None]:
+    """Has what the body raises say which micro-batch of its query it has failed, if it is known."""
+    try:
+        yield
+    except AsyncIOError as error:
+        if number is not None:
+            note = f"in micro-batch {number} of the query, or carried over from an earlier one"
+            add_to_what_is_said(error, note)
+        raise
 
 
 def add_to_what_is_said(error: Exception, note: str) -> None:

@@ -133,8 +133,8 @@ def ordered_wait(
             `max_bytes` limits output batches and the results that wait; `warm_up=False` starts with
             all calls at once. Default: `sa.Tuning("auto", 8192, "64 MB", None, True)`.
         carry_over: A micro-batch ends while calls are in flight, and a later one emits their
-            results: `True`, or `sa.CarryOver(emit=, linger=, order_by=, vehicle=, name=)`.
-            Streaming DataFrames only.
+            results: `True`, or `sa.CarryOver(emit=, linger=, order_by=, name_rows_by=, vehicle=,
+            name=)`. Streaming DataFrames only.
 
     Returns:
         A lazy DataFrame with the same partitions. Field metadata of `df`, a watermark included, is
@@ -244,8 +244,8 @@ def unordered_wait(
             `max_bytes` limits output batches and the results that wait; `warm_up=False` starts with
             all calls at once. Default: `sa.Tuning("auto", 8192, "64 MB", None, True)`.
         carry_over: A micro-batch ends while calls are in flight, and a later one emits their
-            results: `True`, or `sa.CarryOver(emit=, linger=, order_by=, vehicle=, name=)`.
-            Streaming DataFrames only.
+            results: `True`, or `sa.CarryOver(emit=, linger=, order_by=, name_rows_by=, vehicle=,
+            name=)`. Streaming DataFrames only.
     """
     ...
 
@@ -351,8 +351,8 @@ def key_ordered_wait(
             `max_bytes` limits output batches and the results that wait; `warm_up=False` starts with
             all calls at once. Default: `sa.Tuning("auto", 8192, "64 MB", None, True)`.
         carry_over: A micro-batch ends while calls are in flight, and a later one emits their
-            results: `True`, or `sa.CarryOver(emit=, linger=, order_by=, vehicle=, name=)`.
-            Streaming DataFrames only.
+            results: `True`, or `sa.CarryOver(emit=, linger=, order_by=, name_rows_by=, vehicle=,
+            name=)`. Streaming DataFrames only.
     """
     ...
 

@@ -33,7 +33,7 @@ from sparkawait._worker.remarks import write_to_standard_error
 from sparkawait._worker.step import Columns, Shard, StepEnd, run_step
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.spark.connection import Connection
-from sparkawait.spark.failures import told_to_spark
+from sparkawait.spark.failures import in_micro_batch, told_to_spark
 from sparkawait.spark.session import is_connect
 from sparkawait.spark.shipment import Shipment
 
@@ -171,10 +171,12 @@ class Step(Shipment):
         columns: Columns,
         accumulators: Sequence[Accumulator[TaskMetrics] | None],
         shards: Shards | None,
+        *,
+        by: Sequence[str],
     ) -> None:
         """Starts nothing: this is the driver.
 
-        Without `shards` rows of a key may go to any of them.
+        Without `shards` rows of a key may go to any of them; `by` are the columns of the key.
         """
         self.name = chain.name
         # A query may have several, of the same run, micro-batches and shards.
@@ -189,6 +191,7 @@ class Step(Shipment):
         self._is_ordered = any(plan.mode != "unordered" for plan in chain.plans)
         self._accumulators = tuple(accumulators)
         self._shards = shards
+        self._by = ", ".join(f"`{name}`" for name in by)
 
     def run(
         self, key: Sequence[Any], state: Sequence[Any] | None, frames: Iterable[pd.DataFrame]
@@ -213,6 +216,7 @@ class Step(Shipment):
         shard = Shard(
             key=int(key[0]),
             count=0 if self._shards is None else self._shards.count(),
+            by=self._by,
             step=self._id,
             partition=0 if context is None else context.partitionId(),
             query=self._told(_QUERY) or self._id,
@@ -221,7 +225,7 @@ class Step(Shipment):
             batch=None if batch is None else int(batch),
         )
         connection = Connection.of_this_worker()
-        with connection.interrupted_by_hang_up(), told_to_spark():
+        with connection.interrupted_by_hang_up(), told_to_spark(), in_micro_batch(shard.batch):
             return run_step(
                 self._chain,
                 self._carry_over,

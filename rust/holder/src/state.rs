@@ -4,7 +4,7 @@
 //! ```text
 //!   "SAWC"  version: u16  checksum: u64 of all behind it
 //!   written at: i64 (microseconds since 1970)  shard: i32  shards: u32
-//!   task: 16 bytes  part: u64  token: 16 bytes  address: bytes
+//!   task: 16 bytes  part: u64  token: 16 bytes  address: bytes  by: bytes
 //!   schema: bytes                     of the input, as Arrow IPC
 //!   completed: rows u64, count, bytes*   Arrow IPC, in the order in which they leave
 //!   operators: count, bytes*           what each holds: one batch as Arrow IPC, see `SavedOperator`
@@ -44,6 +44,8 @@ pub struct Carried {
     pub shard: i32,
     /// Over how many shards the rows of the query are spread.
     pub shards: u32,
+    /// The columns of the key, if its rows keep their order.
+    pub by: String,
     /// The task that has the calls in flight.
     pub task: TaskId,
     /// Parts that the task had worked off.
@@ -71,7 +73,7 @@ impl Carried {
     /// Writes it.
     pub fn encode(&self) -> Vec<u8> {
         let batches = self.completed.iter().chain(&self.operators).map(|it| it.len() + 8);
-        let size = batches.sum::<usize>() + self.schema.len() + self.address.len();
+        let size = batches.sum::<usize>() + self.schema.len() + self.address.len() + self.by.len();
         let mut out = Vec::with_capacity(size + 128);
         out.extend(MAGIC);
         out.extend(VERSION.to_le_bytes());
@@ -83,6 +85,7 @@ impl Carried {
         out.extend(self.part.to_le_bytes());
         out.extend(self.token);
         put_bytes(&mut out, self.address.as_bytes());
+        put_bytes(&mut out, self.by.as_bytes());
         put_bytes(&mut out, &self.schema);
         out.extend(self.completed_rows.to_le_bytes());
         put_all(&mut out, &self.completed);
@@ -124,7 +127,7 @@ impl Carried {
         let (shard, shards) = (rest.try_get_i32_le().ok()?, rest.try_get_u32_le().ok()?);
         let (task, part) = (TaskId(array(&mut rest)?), rest.try_get_u64_le().ok()?);
         let token = array(&mut rest)?;
-        let address = text(&mut rest)?;
+        let (address, by) = (text(&mut rest)?, text(&mut rest)?);
         let schema = bytes(&mut rest)?.to_vec();
         let completed_rows = rest.try_get_u64_le().ok()?;
         let (completed, operators) = (all(&mut rest)?, all(&mut rest)?);
@@ -132,6 +135,7 @@ impl Carried {
             written_at,
             shard,
             shards,
+            by,
             task,
             part,
             token,
@@ -208,6 +212,7 @@ mod tests {
             written_at: -7,
             shard: -3,
             shards: 8,
+            by: "key".to_owned(),
             task: TaskId([3; 16]),
             part: 5,
             token: [9; 16],

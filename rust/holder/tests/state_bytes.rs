@@ -19,11 +19,11 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
 
 fn states() -> impl Strategy<Value = Carried> {
     let numbers = (any::<i64>(), any::<i32>(), any::<u32>(), any::<u64>(), any::<u64>());
-    let names = (any::<[u8; 16]>(), any::<[u8; 16]>(), "[a-z/]{0,20}");
+    let names = (any::<[u8; 16]>(), any::<[u8; 16]>(), "[a-z/]{0,20}", "[a-z,]{0,7}");
     (numbers, names, bytes(), vec(bytes(), 0..4), vec(bytes(), 0..4)).prop_map(
         |(
             (written_at, shard, shards, part, completed_rows),
-            (task, token, address),
+            (task, token, address, by),
             schema,
             completed,
             operators,
@@ -33,6 +33,7 @@ fn states() -> impl Strategy<Value = Carried> {
                 written_at,
                 shard,
                 shards,
+                by,
                 task,
                 part,
                 token,

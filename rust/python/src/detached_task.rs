@@ -331,6 +331,7 @@ pub(crate) struct Carried {
     written_at: i64,
     shard: i32,
     shards: u32,
+    by: String,
     task: Py<PyBytes>,
     part: u64,
     token: Py<PyBytes>,
@@ -360,6 +361,7 @@ impl Carried {
             written_at: carried.written_at,
             shard: carried.shard,
             shards: carried.shards,
+            by: carried.by,
             task: bytes(&carried.task.0),
             part: carried.part,
             token: bytes(&carried.token),
@@ -376,13 +378,14 @@ impl Carried {
 /// Writes the state that a stream keeps of a shard.
 #[guarded]
 #[pyfunction]
-#[pyo3(signature = (*, written_at, shard, shards, task, part, token, address, schema, completed, completed_rows, operators))]
+#[pyo3(signature = (*, written_at, shard, shards, by, task, part, token, address, schema, completed, completed_rows, operators))]
 #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
 pub(crate) fn encode_carried<'py>(
     py: Python<'py>,
     written_at: i64,
     shard: i32,
     shards: u32,
+    by: String,
     task: [u8; 16],
     part: u64,
     token: [u8; 16],
@@ -396,6 +399,7 @@ pub(crate) fn encode_carried<'py>(
         written_at,
         shard,
         shards,
+        by,
         task: TaskId(task),
         part,
         token,

@@ -146,6 +146,7 @@ fn row_config(input: &SchemaRef, function: &str) -> RowConfig {
         watermark: None,
         function: function.to_owned(),
         partition: 0,
+        names_of_rows: Vec::new(),
         is_branch: false,
         timeout: Duration::MAX,
         attempt_timeout: Duration::MAX,

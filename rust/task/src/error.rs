@@ -2,6 +2,7 @@
 //! Why a call failed, why a function could not be started, and why a task failed.
 
 use std::error::Error as StdError;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -115,12 +116,26 @@ impl StartError {
     }
 }
 
+/// Columns of a row that an error may show, with their values.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RowName(pub Vec<(String, String)>);
+
+impl fmt::Display for RowName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (position, (column, value)) in self.0.iter().enumerate() {
+            let before = if position == 0 { " (" } else { ", " };
+            write!(f, "{before}{column}={value}")?;
+        }
+        if self.0.is_empty() { Ok(()) } else { f.write_str(")") }
+    }
+}
+
 /// Why a task failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TaskError {
     /// A row failed for good, and failures fail the task.
-    #[error("`{function}` failed for row {row} of partition {partition} after {attempts}: {}", .failure.summary, attempts = plural(*.attempts))]
+    #[error("`{function}` failed for row {row} of partition {partition}{named} after {attempts}: {}", .failure.summary, attempts = plural(*.attempts))]
     Row {
         /// Name of the function.
         function: String,
@@ -128,13 +143,15 @@ pub enum TaskError {
         row: u64,
         /// The partition.
         partition: u32,
+        /// What else names the row.
+        named: RowName,
         /// Attempts started.
         attempts: u32,
         /// What the last attempt came to.
         failure: Box<CallFailure>,
     },
     /// A row's time passed.
-    #[error("`{function}` timed out for row {row} of partition {partition}: {}; {}", .timed_out.summary(), .timed_out.way_out())]
+    #[error("`{function}` timed out for row {row} of partition {partition}{named}: {}; {}", .timed_out.summary(), .timed_out.way_out())]
     TimedOut {
         /// Name of the function.
         function: String,
@@ -142,6 +159,8 @@ pub enum TaskError {
         row: u64,
         /// The partition.
         partition: u32,
+        /// What else names the row.
+        named: RowName,
         /// Which time, and what was tried in it.
         timed_out: Box<TimedOut>,
     },
@@ -307,6 +326,7 @@ mod tests {
             function: "lookup".to_owned(),
             row: 7,
             partition: 3,
+            named: RowName::default(),
             timed_out: Box::new(TimedOut {
                 why,
                 after: Duration::from_millis(13),

@@ -54,6 +54,8 @@ pub struct RowConfig {
     pub function: String,
     /// Names the task in errors.
     pub partition: u32,
+    /// Columns whose values name a row in the error of its task, beside its place.
+    pub names_of_rows: Vec<String>,
     /// Whether each row is put out once, beside what happened to it, for the operator that calls
     /// several functions: see [`fan_out`](crate::fan_out).
     pub is_branch: bool,

@@ -140,6 +140,7 @@ pub(crate) fn build(
         watermark: None,
         function: "echo".to_owned(),
         partition: 0,
+        names_of_rows: Vec::new(),
         is_branch: false,
         timeout: Duration::MAX,
         attempt_timeout: Duration::MAX,

@@ -3,12 +3,16 @@
 
 use std::borrow::Cow;
 
+use arrow::util::display::array_value_to_string;
 use sparkawait_arrow::{RowFailure, RowRef, RowsLeft};
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{Emitted, Ended, Failure};
 
 use super::{TaskCodec, is_uncalled};
-use crate::error::{CallFailure, TaskError, TimedOut};
+use crate::error::{CallFailure, RowName, TaskError, TimedOut};
+
+/// Characters of a value that an error shows at most.
+const MOST_OF_A_NAME: usize = 100;
 
 /// How a record ran out of time, and the failure of its last call before that.
 type TimePassed = (Ended, Option<Box<CallFailure>>);
@@ -66,18 +70,30 @@ impl TaskCodec {
         }
     }
 
+    /// Returns what names a row for those who look for it, beside its place in the task.
+    fn name_of(&self, row: RowRef) -> RowName {
+        let batch = &self.rows.inputs().batch(row.batch).batch;
+        let named = self.config.names_of_rows.iter().filter_map(|name| {
+            let value =
+                array_value_to_string(batch.column_by_name(name)?, row.row as usize).ok()?;
+            Some((name.clone(), value.chars().take(MOST_OF_A_NAME).collect()))
+        });
+        RowName(named.collect())
+    }
+
     /// Describes the failure of a record that fails the task.
     pub(super) fn task_failure(&self, failed: Emitted<RowRef, (), Box<CallFailure>>) -> TaskError {
         let function = self.config.function.clone();
         let row = self.rows.inputs().ordinal(failed.record.value);
         let (partition, attempts) = (self.config.partition, failed.attempts);
+        let named = self.name_of(failed.record.value);
         // Only what has failed is asked about.
         let failure = failed.outcome.err().unwrap_or_else(|| Failure::ended(Ended::TimedOut, None));
         match cause_of(failure) {
-            Ok(failure) => TaskError::Row { function, row, partition, attempts, failure },
+            Ok(failure) => TaskError::Row { function, row, partition, named, attempts, failure },
             Err((why, last)) => {
                 let timed_out = Box::new(self.timed_out(why, attempts, last));
-                TaskError::TimedOut { function, row, partition, timed_out }
+                TaskError::TimedOut { function, row, partition, named, timed_out }
             }
         }
     }

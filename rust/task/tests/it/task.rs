@@ -100,6 +100,19 @@ fn failure_names_the_row_the_partition_and_the_attempts() {
     assert_eq!(text, "`lookup` failed for row 2 of partition 7 after 1 attempt: is down");
 }
 
+#[test]
+fn failure_shows_the_columns_that_name_a_row() {
+    let mut config = task_config(OutputMode::Ordered, 4);
+    config.rows.names_of_rows = vec!["key".to_owned(), "gone".to_owned(), "row".to_owned()];
+    let answers = Answers { failing: Some(2), retry: Retry::No, ..Answers::default() };
+
+    let error = TestTask::answered(config, answers).run(vec![input(0..2), input(2..4)]);
+
+    let text = error.unwrap_err().to_string();
+    let named = "`lookup` failed for row 2 of partition 0 (key=2, row=2) after 1 attempt: is down";
+    assert_eq!(text, named);
+}
+
 /// The attempts and the kind of the failure of row 0, which may be retried.
 fn failure_of_row_0(max_retries: u32, gives_up_at: u32) -> (u32, ErrorKind) {
     let config = with_retries(task_config(OutputMode::Ordered, 4), max_retries);

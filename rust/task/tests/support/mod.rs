@@ -80,6 +80,7 @@ pub(crate) fn task_config(mode: OutputMode, capacity: usize) -> TaskConfig {
         watermark: None,
         function: "lookup".to_owned(),
         partition: 0,
+        names_of_rows: Vec::new(),
         is_branch: false,
         timeout: Duration::MAX,
         attempt_timeout: Duration::MAX,

@@ -231,7 +231,9 @@ class CarryOver:
             knows a batch by its number gets each row exactly once. ``"at_once"``: a result leaves
             in the batch in which it comes, which is one trigger earlier.
         linger: How long a micro-batch waits for its calls once all of its rows were admitted: a str
-            with unit, a timedelta or seconds. Zero is allowed.
+            with unit, a timedelta or seconds. ``"auto"``: 50 ms, or about half of the time between
+            two micro-batches if the query is idle for longer than a second between them. With
+            zero, nearly every row is carried over, and leaves a trigger later.
         order_by: The columns whose rows keep their order, such as Kafka's ``partition``; for
             `sparkawait.ordered_wait`, which needs it.
         name_rows_by: Columns whose values the error of a row that fails the query shows, such as
@@ -256,7 +258,7 @@ class CarryOver:
     """
 
     emit: Emit = "next_batch"
-    linger: Duration = "50ms"
+    linger: Duration = "auto"
     order_by: str | Sequence[str] | None = None
     name_rows_by: str | Sequence[str] | None = None
     vehicle: Vehicle | None = None
@@ -265,7 +267,8 @@ class CarryOver:
     def __post_init__(self) -> None:
         """Checks the values."""
         choice(self.emit, "emit", "next_batch", "at_once")
-        object.__setattr__(self, "linger", parse_duration(self.linger, "linger"))
+        if self.linger != "auto":
+            object.__setattr__(self, "linger", _lingering(self.linger))
         for option in ("order_by", "name_rows_by"):
             if (value := getattr(self, option)) is not None:
                 object.__setattr__(self, option, named(columns(value, option), option))
@@ -275,9 +278,17 @@ class CarryOver:
             text(self.name, "name", "a text")
 
     @property
-    def patience(self) -> float:
-        """Seconds that a micro-batch waits for its calls."""
-        return cast("float", self.linger)
+    def patience(self) -> float | None:
+        """Seconds that a micro-batch waits for its calls; ``None``: what its query can spare."""
+        return None if self.linger == "auto" else cast("float", self.linger)
+
+
+def _lingering(value: object) -> float:
+    try:
+        return parse_duration(value, "linger")
+    except ConfigurationError as error:
+        msg = f"{error}; or 'auto'"
+        raise ConfigurationError(msg, error.kind) from None
 
 
 CARRY_OVER = Option(

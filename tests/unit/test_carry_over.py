@@ -14,9 +14,10 @@ from sparkawait.spark.failures import in_micro_batch
 
 def test_the_defaults_are_those_of_the_documentation():
     carry_over = sa.CarryOver()
-    assert (carry_over.emit, carry_over.linger, carry_over.order_by) == ("next_batch", 0.05, None)
+    assert (carry_over.emit, carry_over.linger, carry_over.order_by) == ("next_batch", "auto", None)
     assert (carry_over.vehicle, carry_over.name) == (None, None)
-    assert carry_over.patience == 0.05
+    assert carry_over.patience is None
+    assert (sa.CarryOver(linger="7ms").patience, sa.CarryOver(linger=0).patience) == (0.007, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -30,6 +31,7 @@ def test_the_defaults_are_those_of_the_documentation():
         ({"vehicle": True}, "`vehicle` must be one of .*, got True"),
         ({"name": ""}, "`name` must be a text, got ''"),
         ({"name": 5}, "`name` must be a text, got 5"),
+        ({"linger": "soon"}, "`linger` .*'soon'.*; or 'auto'"),
         ({"name_rows_by": [5]}, "`name_rows_by`"),
         ({"order_by": []}, "`order_by` must be a column name or a list of them"),
     ],

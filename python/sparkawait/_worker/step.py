@@ -29,6 +29,7 @@ from sparkawait._plan.chain import Chain
 from sparkawait._worker import address_space
 from sparkawait._worker.holder import HeldTask, holder
 from sparkawait._worker.metrics import TaskMetrics
+from sparkawait._worker.pace import PACE
 from sparkawait.exceptions import ErrorKind, SnapshotError
 
 Columns: TypeAlias = tuple[tuple[str, str], ...]
@@ -128,7 +129,7 @@ def run_step(
     columns: Columns,
     shard: Shard,
 ) -> StepEnd | None:
-    """Carries out one step.
+    """Carries out one step, which waits for its calls as long as its query can spare.
 
     Args:
         chain: The calls.
@@ -144,6 +145,34 @@ def run_step(
     Raises:
         AsyncIOError: If a row fails the task, or the state cannot be read.
     """
+    batch = -1 if shard.batch is None else shard.batch
+    allowed = PACE.begin(shard.run, batch, time.monotonic())
+    step = _Step(shard, carry_over, allowed if carry_over.patience is None else carry_over.patience)
+    try:
+        return _run(chain, step, before, bundles, columns)
+    finally:
+        PACE.end(shard.run, batch, time.monotonic())
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A step that is carried out.
+
+    Attributes:
+        shard: Whose rows it has.
+        carry_over: How they outlive it.
+        patience: Seconds that it waits for its calls.
+    """
+
+    shard: Shard
+    carry_over: CarryOver
+    patience: float
+
+
+def _run(
+    chain: Chain, step: _Step, before: bytes | None, bundles: Iterator[bytes], columns: Columns
+) -> StepEnd | None:
+    shard = step.shard
     carried = None if before is None else Carried.decode(before)
     completed: list[bytes] = []
     if carried is not None:
@@ -152,9 +181,9 @@ def run_step(
     first = next(bundles, None)
     has_rows = carried is not None and sum(carried.rows) > 0
     rows = _Rows(bundles if first is None else itertools.chain([first], bundles))
-    adopted = None if carried is None else _adopted(carried, shard, carry_over, rows)
+    adopted = None if carried is None else _adopted(carried, step, rows)
     if carried is not None and adopted is not None:
-        return _end(shard, carry_over, completed, adopted, carried, adopted=carried.rows[0])
+        return _end(step, completed, adopted, carried, adopted=carried.rows[0])
     if first is None and not has_rows:
         return None if carried is None else _emptied(shard, carried, completed)
     # Nothing binds a shard without rows to the columns that the query had before.
@@ -166,9 +195,9 @@ def run_step(
     posted = None if name is None else _posted(name, schema)
     if posted is not None:
         # An earlier attempt of this step has made a task, which no state tells of.
-        adopted = _adopted(posted, shard, carry_over, rows)
+        adopted = _adopted(posted, step, rows)
         if adopted is not None:
-            return _end(shard, carry_over, completed, adopted, posted, redone=redone)
+            return _end(step, completed, adopted, posted, redone=redone)
     input_schema = pa.ipc.read_schema(pa.py_buffer(schema))
     gap = 0.0 if carried is None else max(0.0, time.time() - carried.written_at / 1e6)
     task = HeldTask(
@@ -178,10 +207,10 @@ def run_step(
     task.begin(shard.owner, 0)
     if name is not None:
         holder().post(task, name)
-    part_end = _worked_off(task, rows, carry_over)
+    part_end = _worked_off(task, rows, step.patience)
     address, token = holder().address
     place = _Place(task.id, address, token, schema, part=0)
-    return _end(shard, carry_over, completed, part_end, place, redone=redone)
+    return _end(step, completed, part_end, place, redone=redone)
 
 
 def kinds_of(fields: Iterable[Any]) -> Columns:
@@ -308,45 +337,41 @@ def _posted(step: str, schema: bytes) -> _Place | None:
     return _Place(task, address, token, schema, part=0)
 
 
-def _adopted(
-    carried: Carried | _Place, shard: Shard, carry_over: CarryOver, rows: _Rows
-) -> PartEnd | None:
+def _adopted(carried: Carried | _Place, step: _Step, rows: _Rows) -> PartEnd | None:
     """Returns what the rows come to in the task that is still there, in whichever process."""
-    held = holder().begin(carried.task, shard.owner, carried.part)
+    owner = step.shard.owner
+    held = holder().begin(carried.task, owner, carried.part)
     address, token = holder().address
     is_here = not carried.address or (carried.address, carried.token) == (address, token)
     if held is None and is_here:
         return None
     try:
         if held is not None:
-            return _worked_off(held, rows, carry_over)
-        remote = RemoteTask.begin(
-            carried.address, carried.token, carried.task, shard.owner, carried.part
-        )
+            return _worked_off(held, rows, step.patience)
+        remote = RemoteTask.begin(carried.address, carried.token, carried.task, owner, carried.part)
         if remote is None:
             return None
         for bundle in rows:
             remote.put(bundle)
-        return remote.end_part(carry_over.patience)
+        return remote.end_part(step.patience)
     except ConnectionError as error:
         _logger.info("rows are called again: %s", error)
         return None
 
 
-def _worked_off(task: HeldTask, rows: _Rows, carry_over: CarryOver) -> PartEnd:
+def _worked_off(task: HeldTask, rows: _Rows, patience: float) -> PartEnd:
     try:
         for bundle in rows:
             if not task.put(bundle):
                 break
-        return task.end_part(carry_over.patience)
+        return task.end_part(patience)
     except BaseException:
         holder().drop(task)
         raise
 
 
 def _end(
-    shard: Shard,
-    carry_over: CarryOver,
+    step: _Step,
     completed: list[bytes],
     end: PartEnd,
     place: Carried | _Place,
@@ -356,10 +381,10 @@ def _end(
 ) -> StepEnd:
     outputs = completed
     kept, kept_rows = end.outputs, end.output_rows
-    if carry_over.emit == "at_once":
+    if step.carry_over.emit == "at_once":
         outputs, kept, kept_rows = [*outputs, *kept], [], 0
     state = _state(
-        shard,
+        step.shard,
         place,
         part=place.part + 1,
         address=place.address,

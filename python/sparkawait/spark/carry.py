@@ -15,6 +15,7 @@ called on the task thread of an executor.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -126,6 +127,7 @@ def check_not_persisted(df: DataFrame) -> None:
         )
 
 
+_logger = logging.getLogger("sparkawait")
 _HASH = "__sparkawait_hash"
 _BUNDLE_TYPES = "shard int, part int, seq bigint, payload binary"
 _WATERMARK = "spark.watermarkDelayMs"
@@ -158,6 +160,12 @@ def check_carry_over(df: DataFrame, plan: Plan) -> CarryOver | None:
     if plan.mode != "ordered" and carry_over.order_by is not None:
         instead = "its `key` says it" if plan.mode == "key_ordered" else "it keeps no order"
         refuse(f"`order_by` belongs to ordered_wait, got it for {plan.mode}_wait: {instead}")
+    if carry_over.patience == 0:
+        _logger.warning(
+            "`linger` of CarryOver is zero, so nearly every row of `%s` leaves one trigger later"
+            " than it could; leave it out, or set it to what most calls take",
+            plan.function_name,
+        )
     for option in ("order_by", "name_rows_by"):
         for column in getattr(carry_over, option) or ():
             if column not in df.columns:

@@ -6,6 +6,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
+from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
 import sparkawait as sa
 from sparkawait.testing import LookupServer
@@ -109,6 +110,16 @@ def filter_before(it):
     it.look_up(it.spark.range(ROWS).where("id < 5")).collect()
 
 
+def condition_around(it):
+    rows = it.spark.range(ROWS, numPartitions=2)
+    rows.select(F.when(F.col("id") < 5, it.lookup("id"))).collect()
+
+
+def condition_inside(it):
+    rows = it.spark.range(ROWS, numPartitions=2)
+    rows.select(it.lookup(F.when(F.col("id") < 5, F.col("id")))).collect()
+
+
 def column_that_nobody_reads(it):
     it.customers.select("id").collect()
 
@@ -188,6 +199,17 @@ COSTS = [
     (order_by_before, 20, '`look_up(customers.orderBy("id")).write..`'),
     (filter_afterwards, 20, '`found.where("id < 5").collect()`'),
     (filter_before, 5, '`look_up(customers.where("id < 5")).collect()`'),
+    (
+        condition_around,
+        20,
+        '`F.when(F.col("id") < 5, name_of("id"))`: a column function is called for every row',
+    ),
+    (
+        condition_inside,
+        5,
+        '`name_of(F.when(F.col("id") < 5, F.col("id")))`: a null makes no call, in a Python'
+        + " function with `skip_null=True`",
+    ),
     (persist_show_and_count, 20, "`kept = found.persist()`, then `kept.show()` and `kept.count()`"),
     (
         local_checkpoint,

@@ -207,8 +207,7 @@ COSTS = [
     (
         condition_inside,
         5,
-        '`name_of(F.when(F.col("id") < 5, F.col("id")))`: a null makes no call, in a Python'
-        + " function with `skip_null=True`",
+        '`name_of(F.when(F.col("id") < 5, F.col("id")))`: a null makes no call (`skip_null=True`)',
     ),
     (persist_show_and_count, 20, "`kept = found.persist()`, then `kept.show()` and `kept.count()`"),
     (

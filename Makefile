@@ -143,7 +143,8 @@ test-nightly: ## what `make test` leaves out, and more combinations of options: 
 	done; \
 	$(MAKE) $(TOGETHER)=2 dev $(VENV)/.servers $(CLASS_DATA) $$needs; \
 	$(MAKE) $(TOGETHER)=2 WHEN=nightly ON_OLDER=spark ON_35="$(ON_35_AT_NIGHT)" \
-		ON_40="$(ON_EACH) $(ON_4_AT_NIGHT)" ON_41="$(ON_4_AT_NIGHT)" combinations $$legs test-spark test-install lint-connectors lint-rustdoc
+		ON_40="$(ON_EACH) $(ON_4_AT_NIGHT)" ON_41="$(ON_4_AT_NIGHT)" \
+		combinations $$legs test-spark test-python test-install lint-connectors lint-rustdoc
 
 .PHONY: combinations
 combinations: dev ## search for options that do not go together, and for arguments that are neither taken nor refused; COMBINATIONS=4711 runs one case again
@@ -161,7 +162,7 @@ simulate: | need-rust ## run whole tasks in simulation, SEEDS=0..10000 of them; 
 
 .PHONY: test-python
 test-python: dev $(VENV)/.servers ## the Python tests that need no Spark, and the examples in docstrings; `make lint` runs tests/meta
-	$(PY) -m pytest --quiet -m "not spark and not install and not lake" --ignore=tests/meta
+	$(PY) -m pytest --quiet -m "not spark and not install and not lake and $(WHEN)" --ignore=tests/meta
 
 .PHONY: test-spark
 test-spark: dev $(VENV)/.servers $(CLASS_DATA) ## the tests on the newest Spark
@@ -199,7 +200,7 @@ test-spark41: dev .venv-spark41/.packages ## what may differ between versions of
 
 .PHONY: test-pyarrow-oldest
 test-pyarrow-oldest: dev .venv-pyarrow-oldest/.packages $(VENV)/.servers ## what needs no Spark, on the oldest pyarrow
-	COMBINATIONS=0..30 .venv-pyarrow-oldest/bin/python -m pytest --quiet -m "not spark" $(ON_ARROW)
+	COMBINATIONS=0..30 .venv-pyarrow-oldest/bin/python -m pytest --quiet -m "not spark and $(WHEN)" $(ON_ARROW)
 
 .PHONY: loom
 loom: | need-rust ## check every interleaving of the ends of the mailbox: what is put into a task, and taken from it

@@ -92,7 +92,7 @@ def test_a_pooler_that_takes_no_transactions_is_told_at_once(
 def test_statements_prepared_on_another_connection_name_the_remedy(server: PostgresServer) -> None:
     with PgBouncer(server, ignore_startup_parameters="options") as pooler:
         function = postgres.lookup(pooler.dsn, STATEMENT, ["k"], schema="name string")
-        errors = rows_of(function, {"k": list(range(1000))}, on_error="capture")["error"]
+        errors = rows_of(function, {"k": list(range(203))}, on_error="capture")["error"]
 
     messages = [error["message"] for error in errors if error]
     assert messages

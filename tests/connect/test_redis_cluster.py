@@ -153,6 +153,7 @@ def test_nothing_is_lost_while_slots_move(passing, channel):
     assert found == [(i, i * 3) for i in range(ROWS)]
 
 
+@pytest.mark.nightly  # slots move, and are taken over, for each change
 def test_nothing_is_lost_while_slots_go_to_and_fro(passing):
     function = redis.get(passing.url, "k:{id}", schema="v bigint", cluster=True)
     # A node may take the last of them back for a moment, by old news, and Redis deletes what it

@@ -26,7 +26,8 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout_at};
 
-pub(crate) use self::connection::{Age, Condition, Connection, Dial, Kept, Lease, SWEEP, Wish};
+use self::connection::SWEEP;
+pub(crate) use self::connection::{Age, Condition, Connection, Dial, Kept, Lease, Wish};
 use self::state::{Caller, Next, State};
 
 /// The connections to one server.
@@ -38,15 +39,8 @@ pub(crate) struct Pool<D: Dial> {
 }
 
 impl<D: Dial> Pool<D> {
-    /// Makes a pool whose connections are looked at for as long as somebody has it.
-    pub(crate) fn new(dial: D, runtime: &Handle) -> Arc<Self> {
-        let pool = Self::unswept(dial, Some(1));
-        spawn_aside(runtime, D::NAME, sweep(Arc::downgrade(&pool)));
-        pool
-    }
-
-    /// Makes a pool that its owner looks at. `room`: how many calls a connection takes, if that is known.
-    pub(crate) fn unswept(dial: D, room: Option<usize>) -> Arc<Self> {
+    /// Makes a pool without connections. `room`: how many calls one takes, if that is known.
+    pub(crate) fn new(dial: D, room: Option<usize>) -> Arc<Self> {
         let state = Mutex::new(State::new(room));
         Arc::new(Self { dial: Arc::new(dial), state, news: Notify::new() })
     }
@@ -78,7 +72,7 @@ impl<D: Dial> Pool<D> {
                         self.start(&mut state, now);
                         (Caller::HasDialled, None)
                     }
-                    Next::Wait(until) if caller == Caller::New => (Caller::Waits, until),
+                    Next::Wait(until) if caller == Caller::New => (Caller::Waits(now), until),
                     Next::Wait(until) => (caller, until),
                 };
                 let waits = waiting.get_or_insert_with(|| {
@@ -110,13 +104,11 @@ impl<D: Dial> Pool<D> {
     }
 
     /// Keeps a connection for the next call.
-    pub(crate) fn keep(&self, kept: Kept<D::Connection>) {
-        let is_wanted = {
-            let mut state = self.state();
-            state.keep(kept, Instant::now());
-            state.lacking > 0
-        };
-        if is_wanted {
+    pub(crate) fn keep(self: &Arc<Self>, kept: Kept<D::Connection>) {
+        let mut state = self.state();
+        state.keep(kept, Instant::now());
+        self.look_after(&mut state);
+        if state.lacking > 0 {
             self.news.notify_one();
         }
     }
@@ -130,12 +122,6 @@ impl<D: Dial> Pool<D> {
     /// Calls `each` with the time since which a connection has been idle, for those that are not shared.
     pub(crate) fn idle_since(&self, each: impl FnMut(Instant)) {
         self.state().idle_since().for_each(each);
-    }
-
-    /// Closes what was idle for too long, and what the server has closed; returns whether anything is left
-    /// to look at.
-    pub(crate) fn sweep(&self, now: Instant) -> bool {
-        self.state().sweep(now)
     }
 
     /// Whether nothing is kept here, nor being made.
@@ -153,6 +139,26 @@ impl<D: Dial> Pool<D> {
             end.made = Some(dial.dial().await);
         });
         state.begin(number, task, now);
+        self.look_after(state);
+    }
+
+    /// Has connections looked at for as long as there are any that nobody uses, or that are being made.
+    fn look_after(self: &Arc<Self>, state: &mut State<D>) {
+        if std::mem::replace(&mut state.is_swept, true) {
+            return;
+        }
+        let pool = Arc::downgrade(self);
+        spawn_aside(&Handle::current(), D::NAME, async move {
+            loop {
+                sleep(SWEEP).await;
+                let Some(pool) = pool.upgrade() else { return };
+                let mut state = pool.state();
+                state.is_swept = state.sweep(Instant::now());
+                if !state.is_swept {
+                    return;
+                }
+            }
+        });
     }
 
     fn state(&self) -> MutexGuard<'_, State<D>> {
@@ -188,15 +194,6 @@ impl<D: Dial> Drop for End<D> {
         } else {
             pool.news.notify_one();
         }
-    }
-}
-
-/// Looks at connections that nobody uses, while there is a pool.
-async fn sweep<D: Dial>(pool: Weak<Pool<D>>) {
-    loop {
-        sleep(SWEEP).await;
-        let Some(pool) = pool.upgrade() else { return };
-        pool.sweep(Instant::now());
     }
 }
 

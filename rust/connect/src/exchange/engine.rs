@@ -71,7 +71,7 @@ impl<C: Client> Engine<C> {
             key,
             most_rows: of.rows.max(1),
             is_repeatable: of.is_repeatable,
-            pool: Pool::new(login, &runtime),
+            pool: Pool::new(login, Some(1)),
             budget: ReplyBudget::of_task(),
             misses: of.misses,
             schema,

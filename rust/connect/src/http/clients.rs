@@ -2,15 +2,14 @@
 //! The connections of one set of settings, which all tasks of a process share.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use http::HeaderMap;
 use sparkawait_task::error::StartError;
 use sparkawait_task::shared::{Lender, Lent};
-use sparkawait_task::supervision::spawn_aside;
 use tokio::runtime::Handle;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 use url::Url;
 
 use super::client::ClientSettings;
@@ -19,7 +18,7 @@ use super::http1::Line;
 use super::http2::Stream;
 use super::origin::{Origin, announced};
 use super::proxies::Proxies;
-use crate::pool::{Age, Dial, Kept, Lease, Pool, SWEEP, Wish};
+use crate::pool::{Age, Dial, Kept, Lease, Pool, Wish};
 
 /// The connections of this process, by their settings.
 static CLIENTS: Lender = Lender::new();
@@ -38,7 +37,6 @@ pub(super) struct Clients {
     places: Mutex<HashMap<PlaceKey, Arc<Place>>>,
     /// Open connections before idle ones make room: files are the bound of a process.
     most_open: usize,
-    is_sweeping: AtomicBool,
     me: Weak<Self>,
 }
 
@@ -53,6 +51,29 @@ impl Place {
     pub(super) fn note(&self, headers: &HeaderMap) {
         if let Some(announced) = announced(headers) {
             self.pool.announce(announced);
+        }
+    }
+
+    /// Takes a connection.
+    pub(super) async fn take(self: &Arc<Self>, wish: Wish) -> Result<Taken, NoConnection> {
+        loop {
+            let stream = match self.pool.take(wish).await? {
+                Lease::Whole(Kept { connection: Made::Line(line), age }) => {
+                    return Ok(Taken::Line(line, age));
+                }
+                Lease::Whole(Kept { connection: Made::Shared(line), .. }) => line.take(),
+                Lease::Room(stream) => Some(stream),
+            };
+            if let Some(stream) = stream {
+                return Ok(Taken::Stream(StreamOf { stream, _room: Room(Arc::clone(self)) }));
+            }
+        }
+    }
+
+    /// Keeps a connection for the next call, unless its server has closed it.
+    pub(super) fn keep(&self, mut line: Line, age: Age) {
+        if line.is_usable() {
+            self.pool.keep(Kept { connection: Made::Line(line), age });
         }
     }
 }
@@ -135,7 +156,6 @@ impl Clients {
             proxies,
             places: Mutex::default(),
             most_open: most_open(),
-            is_sweeping: AtomicBool::new(false),
             me: Weak::clone(me),
         }))
     }
@@ -175,31 +195,13 @@ impl Clients {
         let origin = Arc::new(Origin::new(url, is_of_row, |uri| self.proxies.of(uri))?);
         let room = (!self.settings.may_speak_http2(key.is_https)).then_some(1);
         let to = To { clients: Weak::clone(&self.me), origin: Arc::clone(&origin) };
-        let place = Arc::new(Place { origin, pool: Pool::unswept(to, room) });
+        let place = Arc::new(Place { origin, pool: Pool::new(to, room) });
         places.insert(key, Arc::clone(&place));
         Some(place)
     }
 
-    /// Takes a connection to `place`.
-    pub(super) async fn take(&self, place: &Arc<Place>, wish: Wish) -> Result<Taken, NoConnection> {
-        loop {
-            let stream = match place.pool.take(wish).await? {
-                Lease::Whole(Kept { connection: Made::Line(line), age }) => {
-                    return Ok(Taken::Line(line, age));
-                }
-                Lease::Whole(Kept { connection: Made::Shared(line), .. }) => line.take(),
-                Lease::Room(stream) => Some(stream),
-            };
-            if let Some(stream) = stream {
-                return Ok(Taken::Stream(StreamOf { stream, _room: Room(Arc::clone(place)) }));
-            }
-        }
-    }
-
     /// Makes a connection.
     async fn make(&self, origin: &Origin) -> Result<Made, NoConnection> {
-        // The call that it is made for may give up.
-        self.look_after();
         if self.connector.open.load(Ordering::Relaxed) >= self.most_open {
             self.make_room(self.most_open / 8);
         }
@@ -208,14 +210,6 @@ impl Clients {
                 self.connector.connect(origin).await
             }
             made => made,
-        }
-    }
-
-    /// Keeps a connection for the next call, unless its server has closed it.
-    pub(super) fn keep(&self, place: &Place, mut line: Line, age: Age) {
-        if line.is_usable() {
-            place.pool.keep(Kept { connection: Made::Line(line), age });
-            self.look_after();
         }
     }
 
@@ -241,35 +235,6 @@ impl Clients {
     fn all_places(&self) -> Vec<Arc<Place>> {
         let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         places.values().cloned().collect()
-    }
-
-    /// Has connections looked at while there are any that nobody uses.
-    fn look_after(&self) {
-        if self.is_sweeping.load(Ordering::Relaxed) || self.is_sweeping.swap(true, Ordering::AcqRel)
-        {
-            return;
-        }
-        let me = Weak::clone(&self.me);
-        spawn_aside(&Handle::current(), "http connections", async move {
-            loop {
-                sleep(SWEEP).await;
-                let Some(clients) = me.upgrade() else { return };
-                if !clients.sweep() {
-                    clients.is_sweeping.store(false, Ordering::Release);
-                    // What was kept in between would not be looked at.
-                    if !clients.sweep() || clients.is_sweeping.swap(true, Ordering::AcqRel) {
-                        return;
-                    }
-                }
-            }
-        });
-    }
-
-    fn sweep(&self) -> bool {
-        let now = Instant::now();
-        let places = self.all_places();
-        let kept = places.iter().map(|it| it.pool.sweep(now));
-        kept.fold(false, |any, kept| any | kept)
     }
 }
 

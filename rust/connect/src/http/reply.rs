@@ -12,7 +12,7 @@ use http_body_util::Full;
 use hyper::body::{Body, Incoming};
 use tokio::time::Instant;
 
-use super::clients::{Clients, Place, StreamOf, Taken};
+use super::clients::{Place, StreamOf, Taken};
 use super::connect::NoConnection;
 use super::http1::{Line, Lost};
 use super::http2;
@@ -46,7 +46,6 @@ pub(super) struct Reply {
     unpacker: Option<Unpacker>,
     /// Whether anything of the body came.
     has_begun: bool,
-    clients: Arc<Clients>,
     place: Arc<Place>,
 }
 
@@ -68,7 +67,7 @@ impl Outgoing {
     #[cfg(test)]
     pub(super) fn for_test() -> Self {
         let url = url::Url::parse("http://host").expect("an address");
-        let place = Clients::for_test().place(&url, false).expect("a server");
+        let place = super::clients::Clients::for_test().place(&url, false).expect("a server");
         let (path, fixed) = (PathAndQuery::from_static("/"), Arc::default());
         let method = Method::POST;
         Self { method, place, path, fixed, own: Vec::new(), body: None, is_redirected: false }
@@ -144,14 +143,13 @@ impl Outgoing {
     pub(super) async fn over(
         &self,
         taken: Taken,
-        clients: &Arc<Clients>,
+        takes_packed: bool,
         most: usize,
         watch: &Watch,
     ) -> Result<Reply, Broken> {
-        let packed = clients.takes_packed();
         let (head, body) = match taken {
             Taken::Line(mut line, age) => {
-                let request = self.for_line(packed).ok_or(Broken::NoRequest)?;
+                let request = self.for_line(takes_packed).ok_or(Broken::NoRequest)?;
                 let sent = watch.wait(line.send(request)).await.map_err(|_| Broken::Silent)?;
                 match sent {
                     Ok(response) => {
@@ -164,7 +162,7 @@ impl Outgoing {
                 }
             }
             Taken::Stream(mut stream) => {
-                let request = self.for_stream(packed).ok_or(Broken::NoRequest)?;
+                let request = self.for_stream(takes_packed).ok_or(Broken::NoRequest)?;
                 let sent = stream.stream.send(request, self.body.clone());
                 let sent = watch.wait(sent).await.map_err(|_| Broken::Silent)?;
                 let (head, body) = sent.map_err(Broken::OfStream)?.into_parts();
@@ -174,12 +172,10 @@ impl Outgoing {
         let mut headers = head.headers;
         self.place.note(&headers);
         let is_followed = has_forbidden_body(head.status, &headers);
-        let unpacker = if packed { Unpacker::of(&mut headers, most) } else { None };
+        let unpacker = if takes_packed { Unpacker::of(&mut headers, most) } else { None };
         let length = headers.get(CONTENT_LENGTH).and_then(|it| it.to_str().ok()?.parse().ok());
-        let (clients, place) = (Arc::clone(clients), Arc::clone(&self.place));
-        let (status, has_begun) = (head.status, false);
-        let mut reply =
-            Reply { status, headers, body, length, unpacker, has_begun, clients, place };
+        let (place, status, has_begun) = (Arc::clone(&self.place), head.status, false);
+        let mut reply = Reply { status, headers, body, length, unpacker, has_begun, place };
         if reply.is_empty() {
             if is_followed && matches!(reply.body, Flow::One { .. }) {
                 // What follows would be taken for the answer to the next request.
@@ -253,7 +249,7 @@ impl Reply {
     /// Lets go of the connection, which serves the next call.
     fn end(&mut self) {
         match std::mem::replace(&mut self.body, Flow::Ended) {
-            Flow::One { line, age, .. } => self.clients.keep(&self.place, line, age),
+            Flow::One { line, age, .. } => self.place.keep(line, age),
             Flow::Shared { mut stream, .. } => stream.stream.is_answered(),
             Flow::Ended => {}
         }

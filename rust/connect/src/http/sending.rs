@@ -32,10 +32,10 @@ pub(super) async fn send(
 ) -> Result<Reply, Broken> {
     let (mut wish, mut resends) = (Wish { is_new: false, careful: !is_repeatable }, 0);
     loop {
-        let taken = clients.take(&request.place, wish).await;
+        let taken = request.place.take(wish).await;
         let taken = taken.map_err(Broken::NoConnection)?;
         watch.begin();
-        let error = match request.over(taken, clients, most_bytes, watch).await {
+        let error = match request.over(taken, clients.takes_packed(), most_bytes, watch).await {
             Ok(reply) => return Ok(reply),
             Err(error) => error,
         };

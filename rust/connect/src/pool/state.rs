@@ -37,8 +37,8 @@ const AGES: u32 = 16;
 pub(super) enum Caller {
     /// It has just come.
     New,
-    /// It waits for what others have begun.
-    Waits,
+    /// It waits since then for what others have begun.
+    Waits(Instant),
     /// It has had one made, and waits.
     HasDialled,
 }
@@ -89,6 +89,8 @@ pub(super) struct State<D: Dial> {
     /// When one failed last.
     failed_at: Option<Instant>,
     pub(super) idleness: Idleness,
+    /// Whether a task looks at what is kept.
+    pub(super) is_swept: bool,
 }
 
 /// Returns when to make another connection to a server that takes no call for the moment over those it
@@ -113,6 +115,7 @@ impl<D: Dial> State<D> {
             backoff: Backoff::default(),
             failed_at: None,
             idleness: Idleness::default(),
+            is_swept: false,
         }
     }
 
@@ -145,8 +148,14 @@ impl<D: Dial> State<D> {
         if is_lacking {
             return Next::Dial;
         }
-        let first = self.dials.iter().find(|it| !it.is_stalled).map(|it| it.begun + PATIENCE);
-        Next::Wait(first.filter(|_| !D::IS_BOUNDED && caller != Caller::HasDialled))
+        let first = self.dials.iter().find(|it| !it.is_stalled).map(|it| it.begun);
+        let since = match caller {
+            Caller::New => Some(now),
+            Caller::Waits(since) if now < since + PATIENCE => Some(since),
+            Caller::Waits(_) => first,
+            Caller::HasDialled => None,
+        };
+        Next::Wait(since.filter(|_| !D::IS_BOUNDED).map(|it| it + PATIENCE))
     }
 
     /// Returns how many connections are needed for so many calls.
@@ -168,9 +177,9 @@ impl<D: Dial> State<D> {
         if is_any {
             self.widen();
         }
-        // A call that has had one made waits for that.
-        let counts =
-            |it: &&Dialling| D::IS_BOUNDED || caller == Caller::HasDialled || !it.is_stalled;
+        // A call that has waited long enough counts those no more that take too long.
+        let is_tired = matches!(caller, Caller::Waits(since) if now >= since + PATIENCE);
+        let counts = |it: &&Dialling| D::IS_BOUNDED || !is_tired || !it.is_stalled;
         self.dials.iter().filter(counts).count()
     }
 
@@ -214,10 +223,9 @@ impl<D: Dial> State<D> {
 
     /// Takes room beyond what there is, on the connection that the fewest calls have.
     fn squeeze(&mut self) -> Option<<D::Connection as Connection>::Room> {
-        let mut shared: Vec<_> = self.kept.iter_mut().map(|it| &mut it.connection).collect();
-        shared.retain_mut(|it| it.is_shared() && it.condition() == Condition::Good);
-        shared.sort_by_key(|it| it.load());
-        shared.into_iter().find_map(Connection::squeeze)
+        let shared = self.kept.iter_mut().map(|it| &mut it.connection);
+        let good = shared.filter_map(|it| (it.condition() == Condition::Good).then_some(it));
+        good.min_by_key(|it| it.load()).and_then(Connection::squeeze)
     }
 
     /// Keeps a connection for the next call.

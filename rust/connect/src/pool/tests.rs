@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tests of the pool with connections that lead nowhere.
 
+use std::collections::BTreeMap;
 use std::future::pending;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::FutureExt;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use tokio::runtime::Builder;
+use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::task::yield_now;
+use tokio::task::{AbortHandle, yield_now};
+use tokio::time::timeout;
 
 use super::idleness::{CAREFUL_IDLE, ONLY_CAREFUL};
 use super::state::{MOST_LEFT, PATIENCE, next_beside};
@@ -111,7 +117,7 @@ type Open = Numbered<false>;
 fn pool(make: fn(usize) -> Result<Line, usize>) -> (Arc<Pool<Numbered<true>>>, Arc<Semaphore>) {
     let go = Arc::new(Semaphore::new(0));
     let dial = Numbered { begun: AtomicUsize::new(0), go: Arc::clone(&go), make };
-    (Pool::new(dial, &Handle::current()), go)
+    (Pool::new(dial, Some(1)), go)
 }
 
 /// Lets tasks do what they can.
@@ -341,7 +347,7 @@ async fn after_a_lost_one_a_call_gets_one_that_nobody_had() {
     let (mut state, start) = state();
     make(&mut state, [Line::whole(1), Line::whole(2)], start);
     state.lacking = 1;
-    assert_eq!(word(&mut state, start, NEW, Caller::Waits), "dial");
+    assert_eq!(word(&mut state, start, NEW, tired(start)), "dial");
     let Next::Take(Lease::Whole(kept)) = state.next(start, OLD, Caller::New) else {
         panic!("none")
     };
@@ -349,7 +355,7 @@ async fn after_a_lost_one_a_call_gets_one_that_nobody_had() {
     assert_eq!(word(&mut state, start, OLD, Caller::New), "dial", "the other one was as old");
 
     make(&mut state, [Line::whole(3)], start);
-    assert_eq!(word(&mut state, start, NEW, Caller::Waits), "take");
+    assert_eq!(word(&mut state, start, NEW, tired(start)), "take");
 }
 
 /// Has calls come that must not be sent twice, all at a time; returns how many connections stay.
@@ -387,15 +393,20 @@ async fn calls_that_must_not_be_sent_twice_do_not_gather_connections() {
     assert!(!state.sweep(later + CAREFUL_IDLE));
 }
 
-/// Has calls come and wait as long as they have connections made; returns how many have.
+/// A call that has waited for what others have begun as long as it does.
+fn tired(now: Instant) -> Caller {
+    Caller::Waits(now.checked_sub(PATIENCE).unwrap())
+}
+
+/// Has calls wait, and connections be made for them; returns how many.
 fn dials(state: &mut State<Open>, calls: usize, now: Instant) -> usize {
     let mut dials = 0;
     for _ in 0..calls {
-        if word(state, now, OLD, Caller::New) == "dial" {
+        state.lacking += 1;
+        if word(state, now, OLD, tired(now)) == "dial" {
             begin(state, now);
             dials += 1;
         }
-        state.lacking += 1;
     }
     dials
 }
@@ -406,13 +417,13 @@ async fn one_call_makes_the_first_connection_and_the_others_wait() {
     assert_eq!(dials(&mut state, 23, now), 1);
 
     assert!(state.end(1, Ok(Line::whole(1)), now), "all look again");
-    assert_eq!(word(&mut state, now, OLD, Caller::Waits), "take");
+    assert_eq!(word(&mut state, now, OLD, tired(now)), "take");
     state.leave();
     for _ in 0..22 {
-        assert_eq!(word(&mut state, now, OLD, Caller::Waits), "dial", "each has its own");
+        assert_eq!(word(&mut state, now, OLD, tired(now)), "dial", "each has its own");
         begin(&mut state, now);
     }
-    assert_eq!(word(&mut state, now, OLD, Caller::Waits), "wait");
+    assert_eq!(word(&mut state, now, OLD, tired(now)), "wait");
     assert!(!state.end(2, Ok(Line::whole(2)), now), "one of them has it");
 }
 
@@ -429,14 +440,17 @@ async fn a_call_has_one_connection_made_beside_those_that_stall_and_waits_for_th
     state.leave();
     let soon = start + PATIENCE / 2;
     let Next::Wait(Some(until)) = state.next(soon, OLD, Caller::New) else { panic!("no wait") };
-    assert_eq!(until, start + PATIENCE);
+    assert_eq!(until, soon + PATIENCE);
     state.lacking = 1;
-    assert_eq!(word(&mut state, until, OLD, Caller::Waits), "dial");
+    assert_eq!(word(&mut state, until, OLD, Caller::Waits(soon)), "dial");
     begin(&mut state, until);
     let late = until + PATIENCE * 3;
     assert!(matches!(state.next(late, OLD, Caller::HasDialled), Next::Wait(None)));
 
-    assert_eq!(word(&mut state, late, OLD, Caller::New), "dial");
+    let Next::Wait(Some(until)) = state.next(late, OLD, Caller::New) else { panic!("no wait") };
+    assert_eq!(until, late + PATIENCE, "two are under way for two, and may be there soon");
+    state.lacking = 2;
+    assert_eq!(word(&mut state, until, OLD, Caller::Waits(late)), "dial");
 }
 
 #[tokio::test]
@@ -464,7 +478,7 @@ async fn what_is_made_for_calls_that_gave_up_is_bounded() {
         now += PATIENCE;
     }
     assert!(!state.is_empty());
-    assert_eq!(state.dials(), MOST_LEFT);
+    assert_eq!(state.dials(), MOST_LEFT + 1, "and the one that a call waited for");
 }
 
 #[test]
@@ -489,4 +503,79 @@ async fn calls_over_a_connection_that_takes_none_look_again_and_do_not_make_othe
     let Next::Wait(Some(until)) = state.next(soon, OLD, Caller::New) else { panic!("no wait") };
     assert_eq!(until, start + Duration::from_secs(1));
     assert_eq!(word(&mut state, until, OLD, Caller::New), "dial");
+}
+
+/// What a call came to, by its number.
+type Ended = (usize, Result<Lease<Line>, usize>);
+
+/// Has calls come, give up, end, and connections be made, as `steps` say, and then has all of them end that
+/// have not given up: none waits for ever.
+async fn play<const IS_BOUNDED: bool>(
+    steps: Vec<u8>,
+    room: Option<usize>,
+    make: fn(usize) -> Result<Line, usize>,
+) {
+    let go = Arc::new(Semaphore::new(0));
+    let dial = Numbered::<IS_BOUNDED> { begun: AtomicUsize::new(20), go: Arc::clone(&go), make };
+    let pool = Pool::new(dial, room);
+    let (tell, mut told) = unbounded_channel::<Ended>();
+    let (mut waiting, mut held) = (BTreeMap::new(), Vec::new());
+    let give_back = |lease| match lease {
+        Lease::Whole(kept) => pool.keep(kept),
+        Lease::Room(call) => {
+            drop(call);
+            pool.has_room();
+        }
+    };
+    for (number, step) in steps.into_iter().enumerate() {
+        match step % 8 {
+            0..=2 => {
+                let (pool, tell) = (Arc::clone(&pool), tell.clone());
+                let call = spawn_aside(&Handle::current(), "test", async move {
+                    let ended = pool.take(OLD).await;
+                    assert!(tell.send((number, ended)).is_ok());
+                });
+                waiting.insert(number, call);
+            }
+            3 => {
+                let given_up = waiting.keys().nth(usize::from(step / 8)).copied();
+                let call = given_up.and_then(|it| waiting.remove(&it));
+                call.inspect(AbortHandle::abort);
+            }
+            4 | 5 => go.add_permits(1),
+            _ => held.pop().into_iter().for_each(give_back),
+        }
+        if step % 3 > 0 {
+            settle().await;
+        }
+        while let Ok((number, ended)) = told.try_recv() {
+            waiting.remove(&number);
+            held.extend(ended);
+        }
+    }
+    held.into_iter().for_each(give_back);
+    go.add_permits(1000);
+    while !waiting.is_empty() {
+        let Ok(Some((number, ended))) = timeout(Duration::from_secs(20), told.recv()).await else {
+            panic!("{} calls wait for ever", waiting.len())
+        };
+        waiting.remove(&number);
+        ended.into_iter().for_each(give_back);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn no_call_waits_for_ever(steps in vec(any::<u8>(), 0..97)) {
+        let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+        let some_fail = |it: usize| if it.is_multiple_of(5) { Err(it) } else { Ok(Line::whole(it)) };
+        let wide = |it: usize| if it.is_multiple_of(5) { Err(it) } else { Ok(Line::wide(it, 3)) };
+        runtime.block_on(play::<true>(steps.clone(), Some(1), |it| Ok(Line::whole(it))));
+        runtime.block_on(play::<true>(steps.clone(), Some(1), |it| Ok(Line::shared(it))));
+        runtime.block_on(play::<false>(steps.clone(), Some(1), some_fail));
+        runtime.block_on(play::<false>(steps.clone(), None, some_fail));
+        runtime.block_on(play::<false>(steps, None, wide));
+    }
 }

@@ -117,7 +117,7 @@ impl Pool {
     ) -> Result<Lent<Self>, StartError> {
         let pool = POOLS.lend(&config.identity()?, runtime, || {
             let (server, plans) = (Arc::new(config.server()?), Arc::default());
-            let connections = Connections::new(Login { server, plans }, runtime);
+            let connections = Connections::new(Login { server, plans }, Some(1));
             let turns = Arc::new(Semaphore::new(config.connections.max(1)));
             Ok::<_, StartError>(Self { connections, turns, runtime: runtime.clone() })
         })?;

@@ -282,15 +282,15 @@ def test_rows_that_find_too_much_fail_alone(
         batch=batch,
         prepare=prepare,
         connections=1,
-        max_reply_bytes=50_100,
+        max_reply_bytes=17_100,
     )
 
-    found = rows_of(function, [batch_of(1, 60)], on_error="capture")
+    found = rows_of(function, [batch_of(1, 23)], on_error="capture")
 
-    assert found["again"] == [k if k <= 50 else None for k in range(1, 61)]
-    assert [len(it or "") for it in found["long"][:50]] == [1000 * k for k in range(1, 51)]
+    assert found["again"] == [k if k <= 17 else None for k in range(1, 24)]
+    assert [len(it or "") for it in found["long"][:17]] == [1000 * k for k in range(1, 18)]
     messages = {error["message"] for error in found["error"] if error}
-    assert messages == {"PostgreSQL: more was found than the 50100 bytes of `max_reply_bytes`"}
+    assert messages == {"PostgreSQL: more was found than the 17100 bytes of `max_reply_bytes`"}
 
 
 def test_a_huge_reply_gets_through(server: PostgresServer) -> None:

@@ -316,6 +316,7 @@ fn row_config(input: SchemaRef, mode: OutputMode) -> RowConfig {
         timeout: Duration::from_secs(60),
         attempt_timeout: Duration::ZERO,
         not_repeated: None,
+        names_of_rows: Vec::new(),
     }
 }
 

@@ -72,6 +72,7 @@ fn config(mode: OutputMode, batch: &RecordBatch) -> TaskConfig {
         timeout: Duration::from_secs(60),
         attempt_timeout: Duration::ZERO,
         not_repeated: None,
+        names_of_rows: Vec::new(),
     };
     TaskConfig { operator, driver, rows, layers: Vec::new(), concurrency: Concurrency::unbounded() }
 }

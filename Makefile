@@ -227,7 +227,7 @@ fuzz: | need-rust ## fuzz every parser for T seconds each (nightly Rust and carg
 
 .PHONY: lint
 lint: ## format, clippy, ruff, types, stubs, layers, licences, workflows
-	@$(MAKE) $(TOGETHER)=2 lint-rust lint-workflows lint-python lint-repository
+	@$(MAKE) $(TOGETHER)=2 lint-rust lint-workflows lint-stubs lint-python lint-repository
 
 .PHONY: lint-rust
 lint-rust: | need-rust ## format and clippy
@@ -245,10 +245,14 @@ lint-connectors: | need-rust ## each connector compiled without the others
 	done
 
 .PHONY: lint-python
-lint-python: dev ## ruff, types, stubs
+lint-python: $(VENV)/.packages ## ruff and types
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/basedpyright --project pyproject.toml
+
+# What needs the extension module waits for Cargo, while types are checked.
+.PHONY: lint-stubs
+lint-stubs: dev ## the stubs of the extension module
 	$(PY) -m mypy.stubtest sparkawait._core
 
 .PHONY: lint-repository

@@ -531,8 +531,9 @@ async fn play<const IS_BOUNDED: bool>(
         match step % 8 {
             0..=2 => {
                 let (pool, tell) = (Arc::clone(&pool), tell.clone());
+                let wish = [OLD, CAREFUL, NEW][usize::from(step / 8) % 3];
                 let call = spawn_aside(&Handle::current(), "test", async move {
-                    let ended = pool.take(OLD).await;
+                    let ended = pool.take(wish).await;
                     assert!(tell.send((number, ended)).is_ok());
                 });
                 waiting.insert(number, call);

@@ -22,7 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its customary name
 import sparkawait as sa
 from sparkawait.spark import Metrics
 from sparkawait.testing import LookupServer, simulated
-from tests.spark import session_program
+from tests.spark import sessions_seen
 from tests.spark.carried import ROCKS, STORE
 from tests.support.connect_server import at_a_free_port
 from tests.support.sql_conf import ZONE, sql_conf
@@ -355,7 +355,7 @@ def main() -> None:
     spark = connect(out.parent)
     found = results(spark, out.parent)
     if "sessions" in sys.argv[2:]:
-        found["sessions"] = session_program.results(spark)
+        found["sessions"] = sessions_seen.results(spark)
     out.write_text(json.dumps(found))
     spark.stop()
 

@@ -26,7 +26,7 @@ import sparkawait as sa
 from sparkawait.function_options import OF_FUNCTION
 from tests.spark.calls import CallLog
 from tests.spark.connect_program import connect
-from tests.spark.session_program import another, in_thread
+from tests.spark.sessions_seen import another, in_thread
 
 ROWS = 13
 LONG = 20

@@ -6,8 +6,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from tests.spark import session_program
-from tests.spark.session_program import FIRST, LATER, ROWS, SECOND, TEXT
+from tests.spark import sessions_seen
+from tests.spark.sessions_seen import FIRST, LATER, ROWS, SECOND, TEXT
 
 # The first test waits for the whole program, and for a server to start.
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
@@ -31,7 +31,7 @@ def results(request):
     """What came out of the program, which is run once for all tests."""
     if request.param == "connect":
         return request.getfixturevalue("over_connect")["sessions"]
-    return session_program.results(request.getfixturevalue("spark"))
+    return sessions_seen.results(request.getfixturevalue("spark"))
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its customary name
 import sparkawait as sa
 from sparkawait import retry
 from sparkawait.exceptions import ErrorKind
+from sparkawait.testing import LookupServer
 
 pytestmark = pytest.mark.spark
 
@@ -417,6 +418,23 @@ def test_without_a_value_anywhere_nothing_is_called_in_sql_too(spark, calls):
     some = spark.sql("SELECT id, same_fifth(fifth) AS fifth FROM some_are_null").collect()
     assert [row.fifth for row in some] == [None if i % 5 else f"n{i}" for i in range(97)]
     assert calls.counts() == {f"n{i}": 1 for i in range(0, 97, 5)}
+
+
+def test_a_native_function_gets_the_rows_without_a_null_too(spark):
+    # It would call for each row: its address names one of the columns. A miss is null, too.
+    names = {str(id_): {"name": f"n{id_}"} for id_ in range(97) if id_ != 30}
+    with LookupServer({"names": names}) as server:
+        get = sa.http.get(server.url + "/names/{id}", "name string")
+        skipping = sa.async_udf(get, columns=["id", "third"], skip_null=True)
+        rows = some_are_null(spark).select("id", skipping("id", "third").alias("name")).collect()
+        called = server.stats()["requests"]
+
+    assert [row.id for row in rows] == list(range(97))
+    is_called = [i for i in range(60) if i % 3 == 0]
+    assert {row.id: row.name for row in rows if row.name} == {
+        i: f"n{i}" for i in is_called if i != 30
+    }
+    assert called == len(is_called)
 
 
 def test_skip_null_is_true_or_false():

@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 from weakref import WeakSet, ref
 
 import pyspark
@@ -147,7 +147,7 @@ class _End:
     is_behind_all: bool
 
 
-class _Watched:
+class _Watched(Protocol):
     """A query, as the driver sees it."""
 
     def check(self) -> None:
@@ -158,11 +158,11 @@ class _Watched:
 
     def last_end(self) -> _End | None:
         """Returns how the last micro-batch has ended, as far as that is known."""
-        raise NotImplementedError
+        ...
 
     def has_run(self) -> bool:
         """Tells whether a micro-batch has begun since the query was started."""
-        raise NotImplementedError
+        ...
 
 
 def _is_waiting_for_rows(query: StreamingQuery) -> bool:
@@ -181,7 +181,7 @@ def _as_dict(progress: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", json.loads(progress.json))
 
 
-class _OverConnect(_Watched):
+class _OverConnect:
     """What a server tells of a query."""
 
     def __init__(self, query: StreamingQuery) -> None:
@@ -191,6 +191,12 @@ class _OverConnect(_Watched):
                 " rows does not tell what is in flight"
             )
         self._query = query
+
+    def check(self) -> None:
+        """Checks nothing: what the query calls is known when it tells numbers."""
+
+    def let_go(self) -> None:
+        """Does nothing: no request of Spark Connect does that."""
 
     def last_end(self) -> _End | None:
         progress = self._query.lastProgress
@@ -218,7 +224,7 @@ def _is_own(name: str) -> bool:
     return name.partition("_")[0] == OBSERVED
 
 
-class _InThisProcess(_Watched):
+class _InThisProcess:
     """A query of a classic session, whose JVM is asked.
 
     The plan of a micro-batch has the numbers, also before Spark 4.0, where the progress has none if
@@ -303,9 +309,13 @@ def end_by_themselves(spark: SparkSession) -> None:
     """
     if is_connect(spark) or spark in _listening:
         return
-    listener = cast("Any", _Listener(_Starts(spark)))
-    spark.streams.addListener(listener)
     _listening.add(spark)
+    listener = cast("Any", _Listener(_Starts(spark)))
+    try:
+        spark.streams.addListener(listener)
+    except Exception as error:  # noqa: BLE001 - platforms that hide the JVM raise what they like
+        _logger.info("queries with availableNow end by `sparkawait.drain` alone: %s", error)
+        return
     # Spark would write that nobody listens any more when it tells how the last query has ended.
     atexit.register(_stop_listening, ref(spark), listener)
 

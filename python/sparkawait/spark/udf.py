@@ -119,7 +119,7 @@ def async_udf(
             are called as their columns; in SQL, pass one ``named_struct`` then.
         skip_null: Whether a row in which one of the columns is null makes no call; its result is
             null. Spark computes a function for every row whatever condition stands around it, so
-            this is how a condition saves a call: ``lookup(F.when(F.col("known").isNull(), "id"))``.
+            the condition belongs into it: ``lookup(F.when(F.col("tier") > 1, F.col("id")))``.
         metrics: Collects the metrics of all tasks, `sparkawait.Metrics` of a classic session.
         options: A set of options; those that are given by themselves win over it.
         **given: The options, see `sparkawait.WaitOptions`.

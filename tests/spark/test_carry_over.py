@@ -303,7 +303,10 @@ def test_draining_ends_a_busy_query_with_nothing_in_flight(stream):
     assert not stream.query.isActive
     assert sorted(stream.rows) == list(range(count))
     assert count < 220
-    assert [stream.calls_of(id_) for id_ in range(220)] == [1] * count + [0] * (220 - count)
+    found = [stream.calls_of(id_) for id_ in range(220)]
+    # A query that is stopped within a micro-batch loses the worker that carries it out.
+    assert found.pop(SLOW) in (1, 2)
+    assert found == [1] * (count - 1) + [0] * (220 - count)
     # Nothing that binds the query to its columns is left.
     other = stream.source.withColumn("key", F.col("key").cast("string"))
     carry_over = sa.CarryOver(vehicle=stream.vehicle)

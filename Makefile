@@ -63,12 +63,11 @@ WHEN := not nightly
 ON_OLDER := $(WHEN)
 on_spark = $(1:%=tests/spark/test_%.py)
 
-# What changes between lines of Spark: values, column functions, Connect, the workers, streams. The newest
+# What changes between lines of Spark: values, column functions, the workers, streams. The newest
 # line runs all tests, and 3.5, which differs most from it, these.
 ON_EACH := $(call on_spark,smoke workers)
 CONNECT := $(call on_spark,connect)
-ON_35 := $(patsubst %,tests/types/test_%.py,async_udf cells declared_types missing_results results) \
-	$(call on_spark,types udf carry_over errors names scripts streaming) $(ON_EACH) $(CONNECT)
+ON_35 := tests/types/test_async_udf.py $(call on_spark,types udf carry_over errors names streaming) $(ON_EACH)
 ON_40 := $(ON_EACH)
 ON_41 := $(ON_EACH)
 
@@ -87,9 +86,11 @@ TOGETHER := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) --jobs
 SPARK_LIMITS := --maxfail=3 --session-timeout=3600
 
 # What depends on pyarrow.
+ARROW_WHEN = not spark and $(WHEN)
 ON_ARROW := $(wildcard tests/unit/test_arrow*.py) tests/properties \
-	$(patsubst %,tests/unit/test_%.py,batching cache channels ddl results simulated types) \
-	$(patsubst %,tests/connect/test_%.py,http postgres redis)
+	$(patsubst %,tests/unit/test_%.py,batching ddl results types) tests/connect/test_http.py
+ON_ARROW_AT_NIGHT := $(patsubst %,tests/unit/test_%.py,cache channels simulated) \
+	$(patsubst %,tests/connect/test_%.py,postgres redis)
 
 # The generator of the site imports the package, from where it is installed for development.
 SITE := PYTHONPATH="python:$$($(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
@@ -125,18 +126,18 @@ check: lint test docs ## all that has to pass before a change lands
 # What the legs need comes first, or a long one would wait for what a short one needs; the longest is the
 # first. Three at a time take as long, and tests with limits of time fail at the load that they make.
 .PHONY: test
-test: ## all tests but those of the night: Rust, interleavings, Python, the site, Spark, installation, and older versions where their Pythons are found
+test: ## all tests but those of the night: Rust, Python, the site, Spark, installation, and older versions where their Pythons are found
 	@legs= needs=; for leg in $(filter-out spark40,$(OLDER)); do \
 		if tools/python-for $$leg $(PYTHON) >/dev/null; then \
 			legs="$$legs test-$$leg"; needs="$$needs .venv-$$leg/.packages"; \
 		else echo "test-$$leg is left out"; fi; \
 	done; \
 	$(MAKE) $(TOGETHER)=2 dev $(VENV)/.servers $(CLASS_DATA) target/docs/.packages $$needs; \
-	$(MAKE) $(TOGETHER)=2 test-spark test-python test-rust $$legs test-install loom site
+	$(MAKE) $(TOGETHER)=2 test-spark test-python test-rust $$legs test-install site
 
 .PHONY: test-nightly
 test-nightly: ## what `make test` leaves out, and more combinations of options: what takes long and proves little for one commit
-	@legs= needs=; for leg in $(filter spark%,$(OLDER)); do \
+	@legs= needs=; for leg in $(OLDER); do \
 		if tools/python-for $$leg $(PYTHON) >/dev/null; then \
 			legs="$$legs test-$$leg"; needs="$$needs .venv-$$leg/.packages"; \
 		else echo "test-$$leg is left out"; fi; \
@@ -144,7 +145,8 @@ test-nightly: ## what `make test` leaves out, and more combinations of options: 
 	$(MAKE) $(TOGETHER)=2 dev $(VENV)/.servers $(CLASS_DATA) $$needs; \
 	$(MAKE) $(TOGETHER)=2 WHEN=nightly ON_OLDER=spark ON_35="$(ON_35_AT_NIGHT)" \
 		ON_40="$(ON_EACH) $(ON_4_AT_NIGHT)" ON_41="$(ON_4_AT_NIGHT)" \
-		combinations $$legs test-spark test-python test-install lint-connectors lint-rustdoc
+		ARROW_WHEN="not spark" ON_ARROW="$(ON_ARROW_AT_NIGHT)" \
+		combinations $$legs test-spark test-python test-install loom lint-connectors lint-rustdoc
 
 .PHONY: combinations
 combinations: dev ## search for options that do not go together, and for arguments that are neither taken nor refused; COMBINATIONS=4711 runs one case again
@@ -200,7 +202,7 @@ test-spark41: dev .venv-spark41/.packages ## what may differ between versions of
 
 .PHONY: test-pyarrow-oldest
 test-pyarrow-oldest: dev .venv-pyarrow-oldest/.packages $(VENV)/.servers ## what needs no Spark, on the oldest pyarrow
-	COMBINATIONS=0..30 .venv-pyarrow-oldest/bin/python -m pytest --quiet -m "not spark and $(WHEN)" $(ON_ARROW)
+	COMBINATIONS=0..30 .venv-pyarrow-oldest/bin/python -m pytest --quiet -m "$(ARROW_WHEN)" $(ON_ARROW)
 
 .PHONY: loom
 loom: | need-rust ## check every interleaving of the ends of the mailbox: what is put into a task, and taken from it

@@ -181,6 +181,7 @@ def test_rows_are_exact_though_one_of_their_processes_is_killed(start, cluster, 
     assert sum(calls.values()) <= ROWS + 2 * 50, "of the tasks that ran"
 
 
+@pytest.mark.nightly
 def test_calls_end_with_the_driver(start, cluster, items):
     items.hold()
     with start() as job:

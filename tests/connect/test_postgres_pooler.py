@@ -112,7 +112,7 @@ def remembered(pooler: PgBouncer) -> set[str]:
     return {pooler.run(f"select {shown}") for _ in range(7)}
 
 
-@pytest.mark.parametrize("prepare", [True, False])
+@pytest.mark.parametrize("prepare", [True, pytest.param(False, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("attrs", ["", "?target_session_attrs=read-write"])
 @pytest.mark.parametrize("settings", [IGNORES, {}], ids=["ignores-options", "defaults"])
 def test_nothing_that_is_set_is_left_behind_for_other_programs(

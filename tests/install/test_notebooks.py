@@ -31,14 +31,6 @@ SHOWN = {
     "tutorial": "600 rows are complete",
 }
 
-OFTEN = {"tutorial"}
-"""What the others show is also in examples of documents, which run for each commit."""
-
-
-def marked(path):
-    marks = () if path.stem in OFTEN else (pytest.mark.nightly,)
-    return pytest.param(path, id=path.stem, marks=marks)
-
 
 @pytest.fixture(scope="module")
 def jupyter(installed, tmp_path_factory) -> Environment:
@@ -48,7 +40,8 @@ def jupyter(installed, tmp_path_factory) -> Environment:
     return environment
 
 
-@pytest.mark.parametrize("path", [marked(path) for path in NOTEBOOKS])
+@pytest.mark.nightly  # what they show is also in examples of documents, which run for each change
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(jupyter, tmp_path, path):
     ran = jupyter.run(jupyter.python, "-c", RUN, path, cwd=tmp_path, MODEL_KEY=KEY)
 

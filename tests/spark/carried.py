@@ -26,7 +26,9 @@ OFTEN = "transform_with_state"
 """The vehicle that a query may have several of."""
 
 often = pytest.param(OFTEN, marks=pytest.mark.since_spark(4, 0))
-of_each_vehicle = pytest.mark.parametrize("stream", [None, often], indirect=True)
+at_night = pytest.param(OFTEN, marks=[pytest.mark.since_spark(4, 0), pytest.mark.nightly])
+of_each_vehicle = pytest.mark.parametrize("stream", [None, at_night], indirect=True)
+"""Their steps are the same code; what `of_each_emit` and `with_several` mark has both each time."""
 of_each_emit = pytest.mark.parametrize(
     ("stream", "emit"),
     [

@@ -26,7 +26,7 @@ from sparkawait.exceptions import ConfigurationError
 from sparkawait.spark import carry
 from sparkawait.spark.step import Step, shard_keys
 from tests.spark.calls import Once
-from tests.spark.carried import OFTEN, SLOW, STORE, lookup, of_each_emit, of_each_vehicle
+from tests.spark.carried import SLOW, STORE, lookup, of_each_emit, of_each_vehicle
 from tests.support.sql_conf import sql_conf
 from tests.support.waiting import wait_until
 
@@ -281,9 +281,7 @@ def test_a_chain_is_carried_over_as_one(stream):
     assert [counts[f"triple {id_}"] for id_ in range(10)] == [1] * 10
 
 
-@pytest.mark.parametrize(
-    "stream", [None, pytest.param(OFTEN, marks=pytest.mark.nightly)], indirect=True
-)
+@of_each_vehicle
 @pytest.mark.newest_spark
 def test_draining_ends_a_busy_query_with_nothing_in_flight(stream):
     stream.put(range(10))
@@ -549,12 +547,14 @@ def test_a_chain_says_once_how_it_is_carried_over(stream):
 
 
 @pytest.fixture(scope="module")
-def elsewhere(tmp_path_factory):
+def elsewhere(request, tmp_path_factory):
     """What came of streams on sessions that differ from that of the other tests."""
+    moves = test_a_shard_that_moves_to_another_executor_finds_its_calls.__name__
+    parts = ["moving"] if any(it.name == moves for it in request.session.items) else []
     folder = tmp_path_factory.mktemp("elsewhere")
     out = folder / "results.json"
     program = subprocess.run(
-        [sys.executable, "-m", "tests.spark.carry_over_program", folder, out],
+        [sys.executable, "-m", "tests.spark.carry_over_program", folder, out, *parts],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -565,6 +565,7 @@ def elsewhere(tmp_path_factory):
     return json.loads(out.read_text())
 
 
+@pytest.mark.nightly  # it is the shards' own addresses that find them, in one process or many
 @pytest.mark.newest_spark
 @pytest.mark.timeout(600)
 def test_a_shard_that_moves_to_another_executor_finds_its_calls(elsewhere):

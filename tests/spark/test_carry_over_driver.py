@@ -21,7 +21,7 @@ import pytest
 
 from tests.spark.carry_over_driver import QUERIES, rows_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.newest_spark]
+pytestmark = [pytest.mark.spark, pytest.mark.newest_spark, pytest.mark.nightly]
 
 ROOT = Path(__file__).parents[2]
 SLOW = 7

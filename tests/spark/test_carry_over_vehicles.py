@@ -136,6 +136,7 @@ def test_operators_of_the_user_stand_before_and_behind(stream):
     assert [stream.calls_of(id_) for id_ in range(10)] == [1] * 10
 
 
+@pytest.mark.nightly
 @pytest.mark.newest_spark
 @with_several
 def test_the_one_operator_that_spark_admits_once_may_come_behind(stream):
@@ -160,6 +161,7 @@ def test_calls_of_two_branches_come_together_in_a_join(stream):
     assert names_of_numbers(stream) == {"sparkawait_left", "sparkawait_right"}
 
 
+@pytest.mark.nightly
 @pytest.mark.newest_spark
 @with_several
 def test_a_stream_is_joined_with_itself(stream):
@@ -171,6 +173,7 @@ def test_a_stream_is_joined_with_itself(stream):
     assert {stream.calls_of(id_) for id_ in range(10)} <= {1, 2}
 
 
+@pytest.mark.nightly
 @pytest.mark.newest_spark
 @with_several
 def test_an_aggregation_stands_between_two_calls(stream):

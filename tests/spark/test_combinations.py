@@ -179,7 +179,11 @@ def carried_options_of(chance: random.Random, mode: str, vehicle: str | None) ->
 
 @pytest.mark.parametrize(
     ("stream", "mode", "seed"),
-    [(None, "unordered", 300), (None, "ordered", 302), (OFTEN, "key_ordered", 303)],
+    [
+        pytest.param(None, "unordered", 300, marks=pytest.mark.nightly),
+        pytest.param(None, "ordered", 302, marks=pytest.mark.nightly),
+        (OFTEN, "key_ordered", 303),
+    ],
     indirect=["stream"],
 )
 def test_rows_that_outlive_batches_and_a_restart_come_out_once(stream, service, mode, seed):

@@ -75,7 +75,8 @@ def test_a_missing_java_is_said_before_spark_is_started():
 
 
 @pytest.mark.newest_spark
-@pytest.mark.parametrize("there", ["9.9.9", pytest.param(None, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("there", ["9.9.9", None])
 def test_workers_with_another_sparkawait_or_none_are_found(tmp_path, there):
     if there is not None:
         package = tmp_path / "packages" / "sparkawait"

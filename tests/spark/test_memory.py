@@ -25,6 +25,7 @@ def run(memory):
     return run_spark_program(PROGRAM, {"spark.executor.pyspark.memory": memory})
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(sys.platform != "linux", reason="the bound binds on Linux only")
 def test_a_function_runs_with_400_megabytes_and_with_less_the_error_says_what_is_missing():
     done = run("400m")

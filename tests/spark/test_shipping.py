@@ -167,7 +167,8 @@ def bare_python(folder: Path) -> Path:
 
 
 @pytest.fixture(
-    scope="module", params=["classic", pytest.param("connect", marks=pytest.mark.nightly)]
+    scope="module",
+    params=[pytest.param(kind, marks=pytest.mark.nightly) for kind in ("classic", "connect")],
 )
 def shipped(request, tmp_path_factory):
     """What came of shipping to workers with a Python that has everything but sparkawait."""

@@ -71,10 +71,10 @@ ON_35 := tests/types/test_async_udf.py $(call on_spark,types udf carry_over erro
 ON_40 := $(ON_EACH)
 ON_41 := $(ON_EACH)
 
-# At night the older lines run more: 3.5 all of it, the others the tables of types and Connect. 4.0, which
-# is between two lines that each change is tried on, runs at night only.
+# At night the older lines run more: 3.5 all of it, the others the tables of types, streams and Connect.
+# 4.0, which is between two lines that each change is tried on, runs at night only.
 ON_35_AT_NIGHT := tests/types tests/spark
-ON_4_AT_NIGHT := tests/types $(call on_spark,types udf) $(CONNECT)
+ON_4_AT_NIGHT := tests/types $(call on_spark,types udf carry_over) $(CONNECT)
 
 # What a JVM of the tests maps instead of loading classes one by one.
 CLASS_DATA := target/class-data/$(VENV).jsa

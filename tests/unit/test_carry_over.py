@@ -4,11 +4,15 @@
 import traceback
 from types import SimpleNamespace
 
+import pyarrow as pa
+import pyspark
 import pytest
 
 import sparkawait as sa
 from sparkawait._worker.step import Shard, _check_shard
-from sparkawait.spark import step
+from sparkawait.exceptions import ErrorKind
+from sparkawait.spark import step, vehicle
+from sparkawait.spark.carry import Pack
 from sparkawait.spark.failures import in_micro_batch
 
 
@@ -81,3 +85,64 @@ def test_a_step_knows_the_columns_of_its_order(monkeypatch):
         of_key = step.Step(chain, sa.CarryOver(), (), (), step.Shards(3), by=by)
         of_key.run((5,), None, ())
     assert [shard.by for shard in came] == ["`id`", "`id`, `k`"]
+
+
+@pytest.mark.parametrize(
+    ("spark", "pyarrow", "way_out"),
+    [
+        ("3.5.9", "26.0.1", "PySpark 4.1.4 or newer"),
+        ("3.5.2-amzn-1", "27.0.0", "PySpark 4.1.4 or newer"),
+        ("4.0.4", "26.0.0", "PySpark 4.0.5"),
+        ("4.1.0", "26.0.0", "PySpark 4.1.4"),
+        ("4.1.3", "26.1.0.dev7", "PySpark 4.1.4"),
+        ("3.5.9", "21.0.0", None),
+        ("4.1.3", "25.0.1", None),
+        ("4.0.5", "26.0.1", None),
+        ("4.1.4", "26.0.1", None),
+        ("4.1.13", "26.0.1", None),
+        ("4.2.0", "26.0.1", None),
+        ("5.0.0-SNAPSHOT", "31.0.0", None),
+        ("master", "26.0.1", None),
+    ],
+)
+def test_a_pyspark_that_fails_with_its_pyarrow_is_found_with_both_ways_out(spark, pyarrow, way_out):
+    problem = vehicle.problem_of_pyarrow(spark, pyarrow)
+
+    assert (problem is None) == (way_out is None)
+    if problem is not None:
+        assert f"PySpark {spark} fails with pyarrow {pyarrow}" in problem
+        assert f"Install {way_out}, or 'pyarrow<26', on the driver" in problem
+
+
+class Classic:
+    """A session of this process."""
+
+
+class OverConnect:
+    """The session of a client, whose packages are not those that run the query."""
+
+    __module__ = "pyspark.sql.connect.session"
+
+
+@pytest.fixture
+def does_not_fit(monkeypatch):
+    monkeypatch.setattr(pyspark, "__version__", "4.1.1")
+    monkeypatch.setattr(pa, "__version__", "26.0.1")
+
+
+@pytest.mark.usefixtures("does_not_fit")
+def test_a_driver_whose_pyspark_fails_with_its_pyarrow_is_refused():
+    with pytest.raises(
+        sa.ConfigurationError, match=r"4\.1\.1 fails with pyarrow 26\.0\.1"
+    ) as raised:
+        vehicle.check_vehicle(Classic(), None)
+    assert raised.value.kind is ErrorKind.VERSION_MISMATCH
+    vehicle.check_vehicle(OverConnect(), None)
+
+
+@pytest.mark.usefixtures("does_not_fit")
+def test_a_worker_whose_pyspark_fails_with_its_pyarrow_says_so_before_the_first_row():
+    shards = step.Shards(2)
+    with pytest.raises(sa.ConfigurationError, match=r"Install PySpark 4\.1\.4, or 'pyarrow<26'"):
+        Pack(shards, None, None, is_keyed=False)(iter([]))
+    assert list(Pack(shards, None, "transform_with_state", is_keyed=False)(iter([]))) == []

@@ -129,6 +129,24 @@ def test_another_pyarrow_is_a_warning(report, told):
     ]
 
 
+@pytest.mark.parametrize(("pyspark", "warnings"), [("4.1.1", 1), (None, 1), ("4.1.4", 0)])
+def test_a_pyarrow_that_streams_fail_with_is_a_warning(report, told, pyspark, warnings):
+    worker = {**told, "packages": {**told["packages"], "pyspark": pyspark}}
+    program._look_at_streams(report, "4.1.1", worker)
+
+    assert report.count(Status.WARNING) == warnings
+    assert report.is_well
+    assert ["Install PySpark 4.1.4, or 'pyarrow<26'" in it.text for it in report.findings] == (
+        [True] * warnings
+    )
+
+
+def test_a_worker_without_pyarrow_is_not_asked_for_streams(report, told):
+    worker = {**told, "packages": {**told["packages"], "pyarrow": None}}
+    program._look_at_streams(report, "4.1.1", worker)
+    assert report.findings == []
+
+
 def test_this_process_is_well(report, monkeypatch):
     monkeypatch.setenv("SPARK_PASSWORD", "s3cret")
     told = json.loads(_probe.look_as_json(""))

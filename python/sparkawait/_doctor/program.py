@@ -198,10 +198,23 @@ def _with_spark(report: Report, settings: DoctorSettings, driver: dict[str, Any]
             report.add(place, subject, f"{count} of {sum(n for _, n in told)} tasks say:")
             add_process(report, place, worker)
             is_fit = compare_packages(report, driver, worker) and is_fit
+            _look_at_streams(report, spark.version, worker)
         if is_fit:
             _try_with_spark(report, spark, within)
         else:
             _leave_out(report, _CALLS)
+
+
+def _look_at_streams(report: Report, spark: str, worker: dict[str, Any]) -> None:
+    """Adds why streams with `carry_over` fail in a worker, if they do. Batch jobs work there."""
+    from sparkawait.spark.vehicle import problem_of_pyarrow
+
+    pyarrow = worker["packages"]["pyarrow"]
+    # A worker has its PySpark from Spark, which may not have been installed as a package.
+    version = worker["packages"]["pyspark"] or spark
+    problem = None if pyarrow is None else problem_of_pyarrow(version, pyarrow)
+    if problem is not None:
+        report.add(_EXECUTORS, "streams with carry_over", problem, Status.WARNING)
 
 
 def _leave_out(report: Report, *places: str) -> None:

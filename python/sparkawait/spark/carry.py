@@ -21,11 +21,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyspark
 from pyspark import TaskContext
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from pyspark.sql.types import StructField, StructType
 
-from sparkawait._emission import CarryOver
+from sparkawait._emission import CarryOver, Vehicle
 from sparkawait._plan.chain import Chain
 from sparkawait._plan.checks import refuse, refuse_column
 from sparkawait._plan.plan import Plan
@@ -37,7 +38,7 @@ from sparkawait.spark.partition import renamed, with_types
 from sparkawait.spark.schemas import to_arrow
 from sparkawait.spark.shipment import Shipment
 from sparkawait.spark.step import BATCH, NUMBERS, Shards, Step, shard_keys
-from sparkawait.spark.vehicle import observed_as, stepped_by
+from sparkawait.spark.vehicle import check_default_vehicle, observed_as, stepped_by
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
@@ -226,7 +227,8 @@ class CarryPlan:
         if is_keyed:
             by = [f"`{source.columns[known.index(column)]}`" for column in self.by]
             source = source.withColumn(_HASH, F.hash(*map(F.col, by)))
-        packed = source.mapInArrow(Pack(shards, names, is_keyed=is_keyed), _BUNDLE_TYPES)
+        pack_rows = Pack(shards, names, self.carry_over.vehicle, is_keyed=is_keyed)
+        packed = source.mapInArrow(pack_rows, _BUNDLE_TYPES)
         of_key = shards if is_keyed else None
         step = Step(made.chain, self.carry_over, columns, made.accumulators, of_key, by=self.by)
         stepped = stepped_by(self.carry_over.vehicle, packed.groupBy("shard"), step)
@@ -242,15 +244,26 @@ class CarryPlan:
 class Pack(Shipment):
     """Makes bundles of rows; given to ``mapInArrow``."""
 
-    def __init__(self, shards: Shards, names: Sequence[str] | None, *, is_keyed: bool) -> None:
+    def __init__(
+        self,
+        shards: Shards,
+        names: Sequence[str] | None,
+        vehicle: Vehicle | None,
+        *,
+        is_keyed: bool,
+    ) -> None:
         """Starts nothing: this is the driver."""
         self.__name__ = "pack"
         self._shards = shards
+        self._vehicle = vehicle
         self._names = None if names is None else list(names)
         self._is_keyed = is_keyed
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yields the bundles of a partition."""
+        if self._vehicle != "transform_with_state":
+            # Workers may have other packages than the driver.
+            check_default_vehicle(pyspark.__version__, pa.__version__)
         context = TaskContext.get()
         partition = 0 if context is None else context.partitionId()
         turn = 0 if context is None else int(context.getLocalProperty(BATCH) or 0)

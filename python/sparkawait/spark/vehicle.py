@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyspark
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, GroupedData, SparkSession
@@ -169,12 +170,15 @@ def stepped_by(vehicle: Vehicle | None, shards: GroupedData, step: Step) -> Data
 
 
 def check_vehicle(spark: SparkSession, vehicle: Vehicle | None) -> None:
-    """Checks that the session has what a vehicle needs.
+    """Checks that the session and the driver have what a vehicle needs.
 
     Raises:
-        ConfigurationError: If it has not.
+        ConfigurationError: If they have not.
     """
     if vehicle != "transform_with_state":
+        # The Python of a server checks it when it runs the query.
+        if not is_connect(spark):
+            check_default_vehicle(pyspark.__version__, pa.__version__)
         return
     what = '`vehicle="transform_with_state"`'
     found = _too_old(spark)
@@ -201,6 +205,53 @@ def check_vehicle(spark: SparkSession, vehicle: Vehicle | None) -> None:
         refuse(msg, ErrorKind.MODULE_MISSING)
 
 
+_STRICT_PYARROW = 26
+"""The first pyarrow whose ``RecordBatch.slice`` takes no float."""
+_CURED = {(3, 5): None, (4, 0): 5, (4, 1): 4}
+"""Of each line of Spark that gave floats to it: its first patch release that does not, if any."""
+
+
+def problem_of_pyarrow(spark: str, pyarrow: str) -> str | None:
+    """Returns why ``applyInPandasWithState`` fails with a pyarrow, and what to do, if it fails.
+
+    Args:
+        spark: The version of PySpark of the Python that runs it.
+        pyarrow: The version of pyarrow there.
+    """
+    line, patch = _numbers(spark)
+    if line not in _CURED or int(pyarrow.partition(".")[0]) < _STRICT_PYARROW:
+        return None
+    cured = _CURED[line]
+    if cured is not None and patch >= cured:
+        return None
+    newer = "PySpark 4.1.4 or newer" if cured is None else f"PySpark {line[0]}.{line[1]}.{cured}"
+    return (
+        f"applyInPandasWithState of PySpark {spark} fails with pyarrow {pyarrow} when a shard gets"
+        f" two batches of rows. Install {newer}, or 'pyarrow<{_STRICT_PYARROW}', on the driver and"
+        " on the executors"
+    )
+
+
+def check_default_vehicle(spark: str, pyarrow: str) -> None:
+    """Checks that the default vehicle runs on a PySpark with a pyarrow.
+
+    Raises:
+        ConfigurationError: If it does not.
+    """
+    problem = problem_of_pyarrow(spark, pyarrow)
+    if problem is not None:
+        refuse(f"`carry_over` cannot keep rows: {problem}", ErrorKind.VERSION_MISMATCH)
+
+
+def _numbers(version: str) -> tuple[tuple[int, int], int]:
+    """Returns the line of a version of Spark, and its patch release."""
+    found = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", version)
+    if found is None:
+        return (0, 0), 0
+    major, minor, patch = (int(number or 0) for number in found.groups())
+    return (major, minor), patch
+
+
 def way_to_a_second(spark: SparkSession) -> str:
     """Returns what to do for a second operator with state in a query; empty on an old Spark."""
     if _too_old(spark) is not None:
@@ -219,8 +270,8 @@ def _too_old(spark: SparkSession) -> str | None:
         ("session is of Spark", spark.version),
         ("PySpark is", pyspark.__version__),
     ):
-        number = re.match(r"(\d+)\.(\d+)", version)
-        if number is not None and tuple(map(int, number.groups())) < since:
+        line, _ = _numbers(version)
+        if (0, 0) < line < since:
             return f"this {whose} {version}"
     return None
 

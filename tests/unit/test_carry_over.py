@@ -87,6 +87,22 @@ def test_a_step_knows_the_columns_of_its_order(monkeypatch):
     assert [shard.by for shard in came] == ["`id`", "`id`, `k`"]
 
 
+@pytest.mark.parametrize(("partitions", "is_told"), [("4", False), ("5", True)])
+def test_many_shards_are_told_as_they_are_where_no_checkpoint_says_another_number(
+    caplog, partitions, is_told
+):
+    session = SimpleNamespace(
+        conf={"spark.sql.shuffle.partitions": partitions},
+        sparkContext=SimpleNamespace(defaultParallelism=2),
+    )
+    assert step.Shards.of(session).said == int(partitions)
+
+    assert len(caplog.messages) == is_told
+    for message in caplog.messages:
+        assert message.startswith("spark.sql.shuffle.partitions is 5 on 2 cores")
+        assert "A query that has a checkpoint keeps the number of its first start" in message
+
+
 @pytest.mark.parametrize(
     ("spark", "pyarrow", "way_out"),
     [

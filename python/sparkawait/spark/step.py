@@ -87,12 +87,13 @@ class Shards:
         said = int(text)
         cores = said if is_connect(spark) else spark.sparkContext.defaultParallelism
         if said > _CORES_FACTOR * cores:
+            # What the checkpoint of a query says is not known where its call is written.
             _logger.warning(
-                "`carry_over` runs a task for each of the %d partitions of %s in every"
-                " micro-batch, on %d cores; set it to %d before the first start of the query, whose"
-                " checkpoint keeps the number",
-                said,
+                "%s is %d on %d cores, and `carry_over` runs a task for each of them in every"
+                " micro-batch; set it to %d before a query starts for the first time. A query that"
+                " has a checkpoint keeps the number of its first start",
                 _PARTITIONS,
+                said,
                 cores,
                 cores,
             )

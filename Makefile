@@ -45,6 +45,13 @@ COUNTS := target/instructions
 # would be compiled once for the tests and once more for the extension module.
 TESTED := --workspace --exclude sparkawait-benches
 
+# Where Clippy is the compiler, to compile is to check. The benches are left out then, for the same reason.
+ifeq ($(RUSTC_WORKSPACE_WRAPPER),clippy-driver)
+CLIPPY := MAKEFLAGS= cargo test $(TESTED) --no-run --locked --quiet
+else
+CLIPPY := cargo clippy --workspace --all-targets --locked -- -D warnings
+endif
+
 # The demo uses the packages of a developer where they are installed.
 DEMO_PACKAGES := $(or $(wildcard $(VENV)/.packages),$(VENV)/.demo-packages)
 
@@ -146,7 +153,7 @@ test-nightly: ## what `make test` leaves out, and more combinations of options: 
 	$(MAKE) $(TOGETHER)=2 WHEN=nightly ON_OLDER=spark ON_35="$(ON_35_AT_NIGHT)" \
 		ON_40="$(ON_EACH) $(ON_4_AT_NIGHT)" ON_41="$(ON_4_AT_NIGHT)" \
 		ARROW_WHEN="not spark" ON_ARROW="$(ON_ARROW_AT_NIGHT)" \
-		combinations $$legs test-spark test-python test-install loom lint-connectors lint-rustdoc
+		combinations $$legs test-spark test-python test-install loom lint-rust lint-connectors lint-rustdoc
 
 .PHONY: combinations
 combinations: dev ## search for options that do not go together, and for arguments that are neither taken nor refused; COMBINATIONS=4711 runs one case again
@@ -234,7 +241,7 @@ lint: ## format, clippy, ruff, types, stubs, layers, licences, workflows
 .PHONY: lint-rust
 lint-rust: | need-rust ## format and clippy
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --locked -- -D warnings
+	$(CLIPPY)
 
 .PHONY: lint-rustdoc
 lint-rustdoc: | need-rust ## the documentation of the crates: its links lead somewhere

@@ -107,11 +107,13 @@ def without_reuse(folder: Path) -> dict[str, Any]:
     # Its micro-batch waits for it then.
     stream.until(lambda: stream.calls_of(SLOW) == 4)
     meanwhile = sorted(stream.rows)
+    ages = [it["oldest"] for it in stream.numbers() if it["redone"]]
     stream.gate.touch()
     stream.put(range(10, 20))
     stream.until_out(range(20))
     found = ended(stream)
-    return {**found, "meanwhile": meanwhile, "signalled": signalled(spark, folder / "signalled")}
+    found |= {"meanwhile": meanwhile, "ages": ages}
+    return {**found, "signalled": signalled(spark, folder / "signalled")}
 
 
 def signalled(spark: SparkSession, folder: Path) -> dict[str, Any]:

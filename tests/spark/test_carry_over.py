@@ -21,6 +21,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
 import sparkawait as sa
+from sparkawait._worker.pace import LEAST
 from sparkawait._worker.step import StepEnd
 from sparkawait.exceptions import ConfigurationError
 from sparkawait.spark import carry
@@ -582,6 +583,9 @@ def test_a_row_is_called_again_three_times_at_most_where_workers_end_with_their_
     assert found["meanwhile"] == [id_ for id_ in range(10) if id_ != SLOW]
     assert found["rows"] == list(range(20))
     assert found["calls"] == [1 + 3 * (id_ == SLOW) for id_ in range(20)]
+    # Each micro-batch has waited for the call, and the row was in the one before.
+    assert len(found["ages"]) >= 2
+    assert all(age >= LEAST * (n + 2) for n, age in enumerate(found["ages"]))
 
 
 @pytest.mark.newest_spark

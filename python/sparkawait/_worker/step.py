@@ -63,7 +63,7 @@ class StepEnd:
         held: Rows that are completed and have not left.
         adopted: Rows that were in flight before, and whose calls went on.
         redone: Rows that were in flight before, and are called again.
-        oldest: How long the oldest row is in its task, in seconds.
+        oldest: How long the oldest row was in tasks, in seconds.
         counts: What each operator did.
     """
 

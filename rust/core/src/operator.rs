@@ -503,7 +503,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// Returns totals and levels.
     pub fn metrics(&mut self, now: ProcessingTime) -> Metrics {
         // Records are admitted in the order of the queue.
-        let oldest = self.queue.oldest().map(|it| now.saturating_since(it.admitted_at));
+        let oldest = self.queue.oldest().map(|it| it.age(now));
         Metrics {
             in_flight: self.running,
             queue_size: self.queue.len(),

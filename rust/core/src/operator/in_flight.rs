@@ -95,11 +95,21 @@ pub(super) struct InFlight<E> {
     pub(super) phase: Phase,
     /// Attempts started.
     pub(super) attempt: u32,
-    pub(super) admitted_at: ProcessingTime,
+    /// When an operator first admitted it, in nanoseconds; negative if another one did so before the
+    /// origin of the clock.
+    admitted_at: i64,
     /// End of the record's timeout, if it does not wait; `NEVER` without one, and before its first call.
     pub(super) deadline: ProcessingTime,
     /// Its destination; means nothing without channels.
     pub(super) channel: ChannelId,
+}
+
+fn admitted(now: ProcessingTime, age: Duration) -> i64 {
+    signed(now.as_nanos()).saturating_sub(i64::try_from(age.as_nanos()).unwrap_or(i64::MAX))
+}
+
+fn signed(nanos: u64) -> i64 {
+    i64::try_from(nanos).unwrap_or(i64::MAX)
 }
 
 impl<E: Clone> InFlight<E> {
@@ -127,7 +137,38 @@ impl<E> InFlight<E> {
             None => (Phase::Waiting { since: now }, ProcessingTime::NEVER),
         };
         let attempt = u32::from(run.is_some());
-        Self { record, phase, attempt, admitted_at: now, deadline, channel }
+        Self {
+            record,
+            phase,
+            attempt,
+            admitted_at: admitted(now, Duration::ZERO),
+            deadline,
+            channel,
+        }
+    }
+
+    /// Admits a record that waits for a call, which operators have held for `age`.
+    pub(super) fn restored(
+        record: StreamRecord<E>,
+        attempt: u32,
+        channel: ChannelId,
+        age: Duration,
+        now: ProcessingTime,
+    ) -> Self {
+        Self {
+            record,
+            phase: Phase::Waiting { since: now },
+            attempt,
+            admitted_at: admitted(now, age),
+            deadline: ProcessingTime::NEVER,
+            channel,
+        }
+    }
+
+    /// Returns how long operators have held it.
+    pub(super) fn age(&self, now: ProcessingTime) -> Duration {
+        let age = signed(now.as_nanos()).saturating_sub(self.admitted_at);
+        Duration::from_nanos(u64::try_from(age).unwrap_or_default())
     }
 
     /// Returns since when it has waited for its key or its turn, if it does.
@@ -189,7 +230,7 @@ impl<E> InFlight<E> {
         if !retries {
             self.phase = Phase::Completed;
         }
-        let run = run.unwrap_or(Run::new(Begins::AtOnce, self.admitted_at));
+        let run = run.unwrap_or(Run::new(Begins::AtOnce, ProcessingTime::ZERO));
         LastCall { channel: self.channel, run, is_final: !retries }
     }
 

@@ -22,6 +22,8 @@ pub struct SnapshotRecord<E, R, F> {
     pub record: StreamRecord<E>,
     /// Attempts started before the snapshot.
     pub attempts: u32,
+    /// How long operators have held it, this one and those that it was restored from.
+    pub age: Duration,
     /// How far the record was.
     pub state: SnapshotState<R, F>,
 }

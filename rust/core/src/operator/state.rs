@@ -48,7 +48,12 @@ impl<E: Clone, R: Clone, F: Clone> AsyncWaitOperator<E, R, F> {
                 divided: self.earlier.divided(entry.id),
             },
         };
-        SnapshotRecord { record: in_flight.record.clone(), attempts: in_flight.attempt, state }
+        SnapshotRecord {
+            record: in_flight.record.clone(),
+            attempts: in_flight.attempt,
+            age: in_flight.age(now),
+            state,
+        }
     }
 }
 
@@ -129,22 +134,20 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         if self.slots() == 0 {
             return Some(replayed);
         }
-        let Replayed { record: SnapshotRecord { record, attempts, state }, key, channel, price } =
-            replayed;
+        let Replayed {
+            record: SnapshotRecord { record, attempts, age, state },
+            key,
+            channel,
+            price,
+        } = replayed;
         let id = self.channels.as_mut().map(|channels| channels.admit(channel, false, now).0);
-        let in_flight = InFlight {
-            record,
-            phase: Phase::Waiting { since: now },
-            attempt: attempts,
-            admitted_at: now,
-            deadline: ProcessingTime::NEVER,
-            channel: id.unwrap_or(ChannelId(0)),
-        };
+        let channel_id = id.unwrap_or(ChannelId(0));
+        let in_flight = InFlight::restored(record, attempts, channel_id, age, now);
         let (id, start) = match self.queue.try_put_keyed(in_flight, key) {
             Ok(admitted) => admitted,
             Err(full) => {
                 let record = self.turn_away(full.element, false).element;
-                let record = SnapshotRecord { record, attempts, state };
+                let record = SnapshotRecord { record, attempts, age, state };
                 return Some(Replayed { record, key, channel, price });
             }
         };

@@ -49,6 +49,8 @@ pub(super) struct Held {
     pub(super) id: Option<EntryId>,
     pub(super) attempts: u32,
     pub(super) admitted_at: ProcessingTime,
+    /// How long it was held before it was restored.
+    pub(super) age_before: Duration,
     pub(super) deadline: Option<ProcessingTime>,
     /// What tells it from others with the same deadline.
     pub(super) armed: usize,
@@ -64,6 +66,10 @@ pub(super) struct Held {
 }
 
 impl Held {
+    pub(super) fn age(&self, now: ProcessingTime) -> Duration {
+        now.saturating_since(self.admitted_at) + self.age_before
+    }
+
     /// Whether its time runs.
     pub(super) fn ages(&self) -> bool {
         matches!(self.state, State::Running { .. } | State::BackOff { .. })
@@ -124,6 +130,7 @@ impl Held {
                 divided: self.divided,
             },
         };
-        SnapshotRecord { record: record(self.value), attempts: self.attempts, state }
+        let (attempts, age) = (self.attempts, self.age(now));
+        SnapshotRecord { record: record(self.value), attempts, age, state }
     }
 }

@@ -136,7 +136,7 @@ impl Model {
             let Metrics { attempts, retries, parts, cancelled, .. } = actual;
             self.metrics = Metrics { attempts, retries, parts, cancelled, ..self.metrics };
         }
-        let ages = self.held().map(|it| self.now.saturating_since(it.admitted_at));
+        let ages = self.held().map(|it| it.age(self.now));
         let expected = Metrics {
             in_flight: self.running(),
             queue_size: self.held().count(),

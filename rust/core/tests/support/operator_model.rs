@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::num::NonZeroUsize;
+use std::time::Duration;
 
 use sparkawait_core::element::{Key, StreamElement, Watermark};
 use sparkawait_core::operator::{
@@ -148,10 +149,10 @@ impl Model {
 
     pub(crate) fn put(&mut self, value: u32) {
         self.metrics.admitted += 1;
-        self.push(value, 0);
+        self.push(value, 0, Duration::ZERO);
     }
 
-    pub(super) fn push(&mut self, value: u32, attempts: u32) {
+    pub(super) fn push(&mut self, value: u32, attempts: u32, age_before: Duration) {
         let (admitted_at, state) = (self.now, State::Waiting);
         let (id, last_failure, ready) = (None, None, None);
         self.line.push(StreamElement::Record(Held {
@@ -159,6 +160,7 @@ impl Model {
             id,
             attempts,
             admitted_at,
+            age_before,
             deadline: None,
             armed: 0,
             waits_since: self.now,

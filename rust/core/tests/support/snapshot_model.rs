@@ -48,7 +48,7 @@ impl Model {
     fn admit(&mut self, restored: &SnapshotRecord<u32, Reply, Reply>) {
         let value = restored.record.value;
         self.metrics.admitted += 1;
-        self.push(value, restored.attempts);
+        self.push(value, restored.attempts, restored.age);
         let (time_left, backoff_left, was_running) = match restored.state.clone() {
             SnapshotState::Completed(outcome) => return self.finish(value, outcome),
             SnapshotState::Pending {

@@ -12,7 +12,7 @@
 //! | 8 refused, as its destination is paused | `backoff_left`: for so long; `failure` |
 //! | 9 waited for a silent destination, 10 for a paused one | `waited`, `failure` |
 //!
-//! Besides, where they are told, `calls` of a row that was admitted.
+//! Besides, of a row that was admitted, its `age`, and its `calls` where they are told.
 //!
 //! What no row has is left out of the column: most states are many rows that just wait for an answer.
 
@@ -79,6 +79,8 @@ pub(crate) struct RowState {
     pub(crate) restarts: u32,
     /// Attempts that were started.
     pub(crate) attempts: u32,
+    /// How long it is held, if it was admitted.
+    pub(crate) age: Option<Duration>,
     time_left: Option<Duration>,
     backoff_left: Option<Duration>,
     waited: Option<Duration>,
@@ -98,6 +100,11 @@ type State = SnapshotState<ResultRows, Box<CallFailure>>;
 impl RowState {
     fn new(phase: Phase, failure: Option<Box<CallFailure>>) -> Self {
         Self { phase, failure, ..Self::default() }
+    }
+
+    /// Returns the state of a row that is held for so long.
+    pub(crate) fn with_age(self, age: Duration) -> Self {
+        Self { age: Some(age), ..self }
     }
 
     /// Returns the state of a row whose calls were these.
@@ -224,6 +231,7 @@ pub(super) fn column_of(
             columns.push((name, Arc::new(times.collect::<DurationNanosecondArray>())));
         }
     };
+    add_times("age", |it| it.age);
     add_times("time_left", |it| it.time_left);
     add_times("backoff_left", |it| it.backoff_left);
     add_times("waited", |it| it.waited);
@@ -272,6 +280,7 @@ pub(super) struct RowStates {
     were_running: BooleanArray,
     divided: Option<UInt32Array>,
     last_divided: Option<UInt32Array>,
+    ages: Option<DurationNanosecondArray>,
     times_left: Option<DurationNanosecondArray>,
     backoffs_left: Option<DurationNanosecondArray>,
     waited: Option<DurationNanosecondArray>,
@@ -331,6 +340,7 @@ impl RowStates {
             were_running: field(states, "was_running")?,
             divided: field(states, "divided"),
             last_divided: field(states, "last_divided"),
+            ages: field(states, "age"),
             times_left: field(states, "time_left"),
             backoffs_left: field(states, "backoff_left"),
             waited: field(states, "waited"),
@@ -363,6 +373,7 @@ impl RowStates {
             phase,
             restarts: self.restarts.value(row),
             attempts: self.attempts.value(row),
+            age: time(self.ages.as_ref(), row),
             time_left: time(self.times_left.as_ref(), row),
             backoff_left: time(self.backoffs_left.as_ref(), row),
             waited: time(self.waited.as_ref(), row),
@@ -493,8 +504,10 @@ mod tests {
                 let attempts = attempts >> 1;
                 tells_of_calls.then(|| CallInfo { attempts, cached: true, ..CallInfo::default() })
             };
+            let age = |attempts: u32| Duration::from_nanos(7 * u64::from(attempts));
             let written = rows.iter().cloned().map(|(state, attempts, restarts)| {
-                RowState::of(state, attempts, restarts).with_calls(calls(attempts))
+                let row = RowState::of(state, attempts, restarts).with_age(age(attempts));
+                row.with_calls(calls(attempts))
             });
             let written: Vec<RowState> = written.collect();
             let count: u32 = written.iter().map(|it| it.results).sum();
@@ -509,7 +522,7 @@ mod tests {
             for (row, (state, attempts, restarts)) in rows.into_iter().enumerate() {
                 let read = states.state(row).unwrap();
                 prop_assert_eq!((read.attempts, read.restarts), (attempts, restarts));
-                prop_assert_eq!(read.calls, calls(attempts));
+                prop_assert_eq!((read.age, &read.calls), (Some(age(attempts)), &calls(attempts)));
                 let results = ResultRows { chunk: 0, start: 0, len: read.results };
                 prop_assert_eq!(told(read.into_state(results).unwrap()), told(state));
             }

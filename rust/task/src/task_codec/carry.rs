@@ -142,7 +142,8 @@ impl CarryCodec for TaskCodec {
         let mut states = Vec::with_capacity(snapshot.len());
         for element in snapshot {
             // No settings that make watermarks can be saved.
-            let StreamElement::Record(SnapshotRecord { record, attempts, state }) = element else {
+            let StreamElement::Record(SnapshotRecord { record, attempts, age, state }) = element
+            else {
                 continue;
             };
             let RowRef { batch, row } = record.value;
@@ -159,7 +160,7 @@ impl CarryCodec for TaskCodec {
             };
             let calls = self.call_log.as_deref().map(told);
             let restarts = self.rows.inputs().batch(batch).restarts;
-            states.push(RowState::of(state, attempts, restarts).with_calls(calls));
+            states.push(RowState::of(state, attempts, restarts).with_age(age).with_calls(calls));
         }
         for batch in self.waiting(inputs) {
             states.extend(repeat_with(RowState::input).take(batch.num_rows()));
@@ -201,7 +202,8 @@ impl CarryCodec for TaskCodec {
                 keys.push((key, channel, price));
                 let state = saved.state(position);
                 let state = state.ok_or_else(|| damaged("the state of a row is missing"))?;
-                let (attempts, count) = (state.attempts, state.results);
+                let (attempts, age, count) = (state.attempts, state.age, state.results);
+                let age = age.unwrap_or_default();
                 if let Some(log) = &mut self.call_log {
                     let unknown = CallInfo { attempts, ..CallInfo::default() };
                     let ordinal = self.rows.inputs().ordinal(record.value);
@@ -214,7 +216,8 @@ impl CarryCodec for TaskCodec {
                     self.failure_bytes += CallFailure::held_bytes(failure);
                 }
                 let state = renewed(state);
-                snapshot.push(StreamElement::Record(SnapshotRecord { record, attempts, state }));
+                let record = SnapshotRecord { record, attempts, age, state };
+                snapshot.push(StreamElement::Record(record));
             }
         }
         if !results.is_empty() || saved.phases().skip(admitted).any(|it| it != Phase::Input) {

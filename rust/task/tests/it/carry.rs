@@ -16,9 +16,9 @@ use sparkawait_runtime::{AsyncFunction, Patience, Turn};
 use sparkawait_task::error::TaskError;
 use sparkawait_task::function::{Calls, TaskFunction};
 use sparkawait_task::saved::SavedOperator;
-use sparkawait_task::task::{TaskBuilder, TaskCarry, TaskConfig, TaskDriver};
+use sparkawait_task::task::{TaskBuilder, TaskCarry, TaskConfig};
 
-use crate::support::{Answering, Answers, column, input, schema, task_config};
+use crate::support::{Answering, Answers, HandClock, column, input, schema, task_config};
 
 /// A function that answers no call.
 struct Silent;
@@ -33,32 +33,52 @@ impl AsyncFunction<Calls> for Silent {
     fn close(&mut self) {}
 }
 
-/// Works a part of so many rows off, in a task that goes on with what was saved.
-fn part(saved: Vec<SavedOperator>, rows: i64) -> (TaskDriver, Vec<SavedOperator>) {
+const LINGER: Duration = Duration::from_millis(13);
+
+/// Works a part of so many rows off, in a task that goes on with what was saved and whose clock starts
+/// anew. The part waits for 13 ms.
+///
+/// Returns whether it holds a row that was restored so often, the age of its oldest row, and what is
+/// saved of it.
+fn part(
+    saved: Vec<SavedOperator>,
+    rows: i64,
+) -> (impl Fn(u32) -> bool, Duration, Vec<SavedOperator>) {
     let config = task_config(OutputMode::Ordered, 4);
     let builder = TaskBuilder::restored(saved.into(), config, |_| Ok(Box::new(Silent) as Box<_>));
-    let (mut driver, feeder) = builder.unwrap().build();
+    let (mut driver, feeder) = builder.unwrap().build_on(HandClock::default());
     assert!(feeder.put(input(0..rows)));
-    feeder.put_end_of_part(Patience::Linger(Duration::ZERO));
+    feeder.put_end_of_part(Patience::Linger(LINGER));
     while !driver.has_part_ended() {
         assert!(matches!(driver.take_turn(), Ok(Turn::Paused)));
     }
     let saved = driver.carry().unwrap().operators;
-    (driver, saved)
+    let oldest = driver.metrics_reader().read()[0].operator.oldest_age;
+    (move |times| driver.holds_restored(times), oldest, saved)
 }
 
 #[test]
 fn rows_that_were_restored_are_counted() {
-    let (_, mut saved) = part(Vec::new(), 2);
+    let (_, _, mut saved) = part(Vec::new(), 2);
     for restarts in 1..=3 {
-        let (driver, next) = part(saved, 0);
-        assert!(driver.holds_restored(restarts));
-        assert!(!driver.holds_restored(restarts + 1));
+        let (holds_restored, _, next) = part(saved, 0);
+        assert!(holds_restored(restarts));
+        assert!(!holds_restored(restarts + 1));
         saved = next;
     }
 
     assert_eq!(saved[0].restarts(), [3, 3]);
     assert_eq!((saved[0].pending(), saved[0].completed()), (2, 0));
+}
+
+#[test]
+fn a_row_grows_older_in_each_task_that_holds_it() {
+    let mut saved = Vec::new();
+    for (parts, rows) in [(1, 2), (2, 0), (3, 1), (4, 0)] {
+        let (_, oldest, next) = part(saved, rows);
+        assert_eq!(oldest, parts * LINGER);
+        saved = next;
+    }
 }
 
 /// An operator that gets the results of another one as floats, and has room for two rows.
@@ -140,7 +160,7 @@ fn refusal(config: TaskConfig, saved: SavedOperator) -> (ErrorKind, String) {
 
 #[test]
 fn states_that_no_operator_has_are_damaged() {
-    let (_, saved) = part(Vec::new(), 3);
+    let (_, _, saved) = part(Vec::new(), 3);
     let config = || task_config(OutputMode::Ordered, 4);
     // Rows that were not admitted before one that was, and a failure without one.
     for phases in [vec![1, 0, 1], vec![3, 1, 1]] {
@@ -153,7 +173,7 @@ fn states_that_no_operator_has_are_damaged() {
 
 #[test]
 fn rows_of_other_columns_are_refused_with_a_way_out() {
-    let (_, mut saved) = part(Vec::new(), 3);
+    let (_, _, mut saved) = part(Vec::new(), 3);
     let mut config = task_config(OutputMode::Ordered, 4);
     config.rows.input = schema(&["row", "other"]);
 
@@ -165,13 +185,13 @@ fn rows_of_other_columns_are_refused_with_a_way_out() {
 
 #[test]
 fn rows_that_were_restored_together_are_one_batch_again() {
-    let (_, saved) = part(Vec::new(), 2);
-    let (_, saved) = part(saved, 1);
+    let (_, _, saved) = part(Vec::new(), 2);
+    let (_, _, saved) = part(saved, 1);
     assert_eq!(saved[0].restarts(), [1, 1, 0]);
 
-    let (driver, saved) = part(saved, 1);
+    let (holds_restored, _, saved) = part(saved, 1);
 
     assert_eq!(saved[0].restarts(), [2, 2, 1, 0]);
-    assert!(driver.holds_restored(2) && !driver.holds_restored(3));
+    assert!(holds_restored(2) && !holds_restored(3));
     assert_eq!(column(saved[0].batch(), "row"), [0, 1, 0, 0]);
 }

@@ -35,8 +35,8 @@ impl AsyncFunction<Calls> for Silent {
 
 const LINGER: Duration = Duration::from_millis(13);
 
-/// Works a part of so many rows off, in a task that goes on with what was saved and whose clock starts
-/// anew. The part waits for 13 ms.
+/// Works a part of so many rows off, in a task that goes on with what was saved and whose clock is
+/// at zero. The part waits for 13 ms.
 ///
 /// Returns whether it holds a row that was restored so often, the age of its oldest row, and what is
 /// saved of it.

@@ -74,7 +74,9 @@ on_spark = $(1:%=tests/spark/test_%.py)
 # line runs all tests, and 3.5, which differs most from it, these.
 ON_EACH := $(call on_spark,smoke workers)
 CONNECT := $(call on_spark,connect)
-ON_35 := tests/types/test_async_udf.py $(call on_spark,types udf carry_over errors names streaming) $(ON_EACH)
+CARRIED_35 := $(addprefix tests/spark/test_carry_over.py::test_,a_process_that_is_killed_costs_calls_and_no_row \
+	a_slow_call_does_not_hold_its_micro_batch_and_is_made_once rows_of_a_key_keep_their_order_over_micro_batches)
+ON_35 := tests/types/test_async_udf.py $(call on_spark,types udf errors names streaming) $(CARRIED_35) $(ON_EACH)
 ON_40 := $(ON_EACH)
 ON_41 := $(ON_EACH)
 
@@ -91,6 +93,9 @@ TOGETHER := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) --jobs
 
 # A task that hangs keeps its core of the local Spark, and every test after it waits in vain.
 SPARK_LIMITS := --maxfail=3 --session-timeout=3600
+
+# Where the tests are that need it. Python would read the others only to leave them out.
+ON_SPARK := tests/spark tests/types tests/cluster tests/meta/test_readme.py
 
 # What depends on pyarrow.
 ARROW_WHEN = not spark and $(WHEN)
@@ -175,7 +180,7 @@ test-python: dev $(VENV)/.servers ## the Python tests that need no Spark, and th
 
 .PHONY: test-spark
 test-spark: dev $(VENV)/.servers $(CLASS_DATA) ## the tests on the newest Spark
-	$(JAVA) $(PY) -m pytest --quiet $(SPARK_LIMITS) -m "spark and $(WHEN)"
+	$(JAVA) $(PY) -m pytest --quiet $(SPARK_LIMITS) -m "spark and $(WHEN)" $(ON_SPARK)
 
 .PHONY: test-cluster
 test-cluster: dev $(CLASS_DATA) ## the part of them that runs on a cluster of real processes, some of which are killed

@@ -63,7 +63,7 @@ def test_a_user_and_a_token_are_shown_as_httpx_and_requests_show_them(monkeypatc
     assert bearer.encode("latin-1").decode() == "Bearer pä{}:ss"
 
 
-@pytest.mark.parametrize("place", ["auth", "header"])
+@pytest.mark.parametrize("place", [pytest.param("auth", marks=pytest.mark.nightly), "header"])
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_a_token_of_a_file_that_changes_in_the_middle_of_a_task_loses_no_row(
     tmp_path: Path, place: str, method: str

@@ -92,7 +92,7 @@ def test_large_bodies_keep_their_rows(returns):
     assert found == {"id": list(range(ROWS)), "body": TEXTS}
 
 
-@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("inside", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_a_small_reply_that_makes_many_rows_fails_its_row_alone(inside):
     columns = ", ".join(f"c{index} decimal(38, 2)" for index in range(400))
     elements = ", ".join(["{}"] * 40_000)

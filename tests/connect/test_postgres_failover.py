@@ -61,7 +61,7 @@ def of_libpq(dsn: str) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.parametrize("writes", [False, True])
+@pytest.mark.parametrize("writes", [pytest.param(False, marks=pytest.mark.nightly), True])
 @pytest.mark.parametrize("word", WORDS)
 def test_the_server_that_answers_is_the_one_that_libpq_takes(
     primary: PostgresServer, standby: PostgresServer, word: str, writes: bool

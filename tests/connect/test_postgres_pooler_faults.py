@@ -70,7 +70,7 @@ def restart(pooler: PgBouncer) -> None:
     pooler.restart()
 
 
-@pytest.mark.parametrize("batch", [1, "auto"])
+@pytest.mark.parametrize("batch", [pytest.param(1, marks=pytest.mark.nightly), "auto"])
 @pytest.mark.parametrize("act", [reconnect, restart])
 def test_no_row_is_lost_or_doubled_by_what_an_administrator_does(
     pooler: PgBouncer, act: Callable[[PgBouncer], None], batch: Any

@@ -196,7 +196,7 @@ def test_a_login_goes_on_when_the_rows_that_came_first_have_run_out_of_time(
 
 
 @pytest.mark.parametrize("batch", [1, "auto"])
-@pytest.mark.parametrize("prepare", [True, False])
+@pytest.mark.parametrize("prepare", [True, pytest.param(False, marks=pytest.mark.nightly)])
 def test_a_connection_that_falls_silent_is_given_up(
     server: PostgresServer, batch: Any, prepare: Any
 ) -> None:

@@ -136,7 +136,9 @@ def give(source: RedisServer, target: RedisServer, slots: Sequence[int]) -> None
         run(node, (f"cluster setslot {it} node {target_id}" for it in slots))
 
 
-@pytest.mark.parametrize("channel", [None, sa.Channel(count=3)])
+@pytest.mark.parametrize(
+    "channel", [pytest.param(None, marks=pytest.mark.nightly), sa.Channel(count=3)]
+)
 def test_nothing_is_lost_while_slots_move(passing, channel):
     function = redis.get(passing.url, "k:{id}", schema="v bigint", cluster=True)
     source, target = passing.primaries[:2]

@@ -112,7 +112,9 @@ def test_a_slow_answer_that_somebody_waits_for_costs_no_connection() -> None:
         assert server.connections == 1
 
 
-@pytest.mark.parametrize("read_from", ["primary", "replica"])
+@pytest.mark.parametrize(
+    "read_from", ["primary", pytest.param("replica", marks=pytest.mark.nightly)]
+)
 def test_a_node_of_a_cluster_that_hangs_is_asked_no_more(read_from: Any) -> None:
     values = {f"k:{i}": str(i) for i in range(200)}
     with RedisCluster(replicas=1) as cluster:
@@ -234,7 +236,7 @@ def test_addresses_that_do_not_go_together_are_refused(arguments: Any, message: 
 
 
 @pytest.mark.timeout(90)
-@pytest.mark.parametrize("password", ["", PASSWORD])
+@pytest.mark.parametrize("password", [pytest.param("", marks=pytest.mark.nightly), PASSWORD])
 def test_sentinels_say_where_the_primary_is_and_a_failover_loses_no_idempotent_write(
     password: str,
 ) -> None:

@@ -137,10 +137,10 @@ def answered(
 @pytest.mark.parametrize(
     ("counted", "cost", "scope", "channels"),
     [
-        ("", 1, "task", {}),
+        pytest.param("", 1, "task", {}, marks=pytest.mark.nightly),
         ("", 1, "host", {"channel": "id"}),
         ("", 1, "task", {"channel": sa.Channel("id", count=3)}),
-        ("-tokens", 50, "task", {"channel": "id"}),
+        pytest.param("-tokens", 50, "task", {"channel": "id"}, marks=pytest.mark.nightly),
         ("-tokens", 50, "host", {}),
     ],
 )

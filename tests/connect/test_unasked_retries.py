@@ -56,7 +56,7 @@ def requests_a_row(method: str, status: int, given: dict[str, Any], **options: A
     return count
 
 
-@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize("method", [pytest.param("GET", marks=pytest.mark.nightly), "POST"])
 @pytest.mark.parametrize(
     ("statuses", "expected"), [(REFUSED, 4), (UNKNOWN, 1), (FINAL, 1), ([BROKEN], 1)]
 )

@@ -33,6 +33,8 @@ from pyspark.sql import SparkSession
 spark = SparkSession.builder.getOrCreate()
 spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
 """
+SELDOM = ("docs/cookbook/", "docs/migration/")
+"""Folders of documents that are read beside the others, and use what these use."""
 DOCUMENTS = [path.relative_to(ROOT).as_posix() for path in tracked_files("*.md")]
 
 
@@ -93,7 +95,14 @@ def code_of(document: str) -> str:
 
 @pytest.mark.spark
 @pytest.mark.timeout(600)  # the first one waits for all
-@pytest.mark.parametrize("document", [name for name in DOCUMENTS if blocks(name, "python run")])
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(name, marks=[pytest.mark.nightly] if name.startswith(SELDOM) else [])
+        for name in DOCUMENTS
+        if blocks(name, "python run")
+    ],
+)
 def test_examples_in_a_document_run(document: str, failures: dict[str, str | None]):
     assert failures[document] is None, f"{document}: {failures[document]}"
 

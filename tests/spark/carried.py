@@ -33,7 +33,7 @@ of_each_emit = pytest.mark.parametrize(
     ("stream", "emit"),
     [
         (None, "next_batch"),
-        (None, "at_once"),
+        pytest.param(None, "at_once", marks=pytest.mark.nightly),
         pytest.param(OFTEN, "next_batch", marks=pytest.mark.since_spark(4, 0)),
     ],
     indirect=["stream"],

@@ -269,14 +269,18 @@ def cells() -> Iterator[tuple[str, str]]:
 
 
 def chosen(place: str, *, is_full: bool) -> list[tuple[str, str]]:
-    """Returns the cells of a place: all, or each option in one way, which is another elsewhere."""
+    """Returns the cells of a place: all, or every second option in one way.
+
+    The next place has the options between them, and the one after that has other ways of these.
+    """
     if is_full:
         return list(cells())
     ways: dict[str, list[str]] = {}
     for name, way in cells():
         ways.setdefault(name, []).append(way)
     shift = list(PLACES).index(place)
-    return [(name, it[(shift + i) % len(it)]) for i, (name, it) in enumerate(ways.items())]
+    own = [it for it in enumerate(ways.items()) if (it[0] + shift) % 2 == 0]
+    return [(name, it[(shift + i) % len(it)]) for i, (name, it) in own]
 
 
 def run(

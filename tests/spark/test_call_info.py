@@ -117,6 +117,7 @@ def test_calls_of_a_chain_and_side_by_side_have_columns_of_their_own(spark, call
     assert calls.counts() == {str(i): 3 for i in range(ROWS)}
 
 
+@pytest.mark.nightly
 @of_each_vehicle
 def test_calls_of_a_row_that_crosses_micro_batches_and_a_restart_are_all_told(stream):
     stream.put(range(11))

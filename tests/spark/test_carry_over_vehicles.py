@@ -148,6 +148,7 @@ def test_the_one_operator_that_spark_admits_once_may_come_behind(stream):
     assert [stream.calls_of(id_) for id_ in range(10)] == [1] * 10
 
 
+@pytest.mark.nightly
 @with_several
 def test_calls_of_two_branches_come_together_in_a_join(stream):
     left = stream.carried(emit="at_once", name="left")

@@ -87,7 +87,9 @@ def micro_batches(spark, folder, function):
     return batches
 
 
-@pytest.mark.parametrize("kind", [WithSession, WithBlockingSession])
+@pytest.mark.parametrize(
+    "kind", [WithSession, pytest.param(WithBlockingSession, marks=pytest.mark.nightly)]
+)
 @pytest.mark.parametrize("is_shared", [True, pytest.param(False, marks=pytest.mark.nightly)])
 def test_ten_micro_batches_connect_as_often_as_one(spark, tmp_path, server, kind, is_shared):
     batches = micro_batches(spark, tmp_path, kind(server.url, is_shared=is_shared))

@@ -58,7 +58,11 @@ def plan_of(query):
 
 @pytest.mark.parametrize(
     ("first", "second"),
-    [("ordered", "unordered"), ("unordered", "key_ordered"), ("key_ordered", "ordered")],
+    [
+        pytest.param("ordered", "unordered", marks=pytest.mark.nightly),
+        ("unordered", "key_ordered"),
+        pytest.param("key_ordered", "ordered", marks=pytest.mark.nightly),
+    ],
 )
 def test_every_row_of_every_micro_batch_comes_out_once(spark, events, start, first, second):
     name = f"chain_{first}_{second}"

@@ -83,6 +83,7 @@ def test_a_call_gives_what_sparks_own_does(rows, function, returns, call):
     assert found.orderBy("n").collect() == expected.orderBy("n").collect()
 
 
+@pytest.mark.nightly  # a plain function is read and written by the same code
 @pytest.mark.parametrize(("function", "returns", "call"), CALLS.values(), ids=CALLS)
 def test_a_call_of_a_plain_function_gives_what_sparks_own_does(rows, function, returns, call):
     expected = rows.select("n", call(F.udf(function, returns)).alias("r"))

@@ -48,6 +48,7 @@ def test_a_second_run_calls_nothing_and_more_rows_are_called_for_alone(
     assert spark.read.parquet(str(path)).count() == ROWS + 13
 
 
+@pytest.mark.nightly
 def test_what_is_lost_of_a_chunk_that_was_half_written_is_called_for_alone(
     spark, look_up, calls, tmp_path
 ):
@@ -268,6 +269,7 @@ def test_a_key_that_the_function_makes_is_refused(spark, calls, tmp_path):
     assert calls.counts() == {}
 
 
+@pytest.mark.nightly
 def test_columns_may_have_any_names(spark, calls, tmp_path):
     names = ["_0", "_1", "count", "a.b", "_n"]
 

@@ -176,6 +176,7 @@ def version_of(spark: Any) -> tuple[int, int]:
     return int(major), int(minor)
 
 
+@pytest.mark.nightly
 def test_an_argument_is_what_psycopg_sends(spark, server):
     version = version_of(spark)
     outcomes: list[tuple[Cell, tuple[Any, Any]]] = []

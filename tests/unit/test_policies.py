@@ -240,7 +240,9 @@ def test_rows_wait_for_a_destination_that_comes_back():
     assert len(calls) == 57
 
 
-@pytest.mark.parametrize("rate_limit", ["adaptive", ["90009/s", "adaptive"]])
+@pytest.mark.parametrize(
+    "rate_limit", [pytest.param("adaptive", marks=pytest.mark.nightly), ["90009/s", "adaptive"]]
+)
 def test_a_rate_is_found_where_a_service_refuses(rate_limit):
     now, window, refused, calls = 0.0, [], [], []
 

@@ -70,8 +70,8 @@ WHEN := not nightly
 ON_OLDER := $(WHEN)
 on_spark = $(1:%=tests/spark/test_%.py)
 
-# What changes between lines of Spark: values, column functions, the workers, streams. The newest
-# line runs all tests, and 3.5, which differs most from it, these.
+# What changes between lines of Spark: values, column functions, the workers, streams. The newest line runs
+# all tests, and 3.5, which differs most from it, these.
 ON_EACH := $(call on_spark,smoke workers)
 CONNECT := $(call on_spark,connect)
 CARRIED_35 := $(addprefix tests/spark/test_carry_over.py::test_,a_process_that_is_killed_costs_calls_and_no_row \
@@ -94,7 +94,7 @@ TOGETHER := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) --jobs
 # A task that hangs keeps its core of the local Spark, and every test after it waits in vain.
 SPARK_LIMITS := --maxfail=3 --session-timeout=3600
 
-# Where the tests are that need it. Python would read the others only to leave them out.
+# Where the tests are that need Spark. pytest would import all others only to leave them out.
 ON_SPARK := tests/spark tests/types tests/cluster tests/meta/test_readme.py
 
 # What depends on pyarrow.

@@ -271,7 +271,8 @@ def cells() -> Iterator[tuple[str, str]]:
 def chosen(place: str, *, is_full: bool) -> list[tuple[str, str]]:
     """Returns the cells of a place: all, or every second option in one way.
 
-    The next place has the options between them, and the one after that has other ways of these.
+    The next place has the options between them, and the one after that the same ones in the next
+    way.
     """
     if is_full:
         return list(cells())
@@ -280,7 +281,7 @@ def chosen(place: str, *, is_full: bool) -> list[tuple[str, str]]:
         ways.setdefault(name, []).append(way)
     shift = list(PLACES).index(place)
     own = [it for it in enumerate(ways.items()) if (it[0] + shift) % 2 == 0]
-    return [(name, it[(shift + i) % len(it)]) for i, (name, it) in own]
+    return [(name, it[(i + shift) // 2 % len(it)]) for i, (name, it) in own]
 
 
 def run(

@@ -48,7 +48,6 @@ def test_a_second_run_calls_nothing_and_more_rows_are_called_for_alone(
     assert spark.read.parquet(str(path)).count() == ROWS + 13
 
 
-@pytest.mark.nightly
 def test_what_is_lost_of_a_chunk_that_was_half_written_is_called_for_alone(
     spark, look_up, calls, tmp_path
 ):

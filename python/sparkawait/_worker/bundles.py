@@ -11,7 +11,7 @@ one. Pure functions, for any thread.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,10 +26,24 @@ BUNDLES = pa.schema(
         pa.field("shard", pa.int32(), nullable=False),
         pa.field("part", pa.int32(), nullable=False),
         pa.field("seq", pa.int64(), nullable=False),
+        pa.field("rows", pa.int64(), nullable=False),
         pa.field("payload", pa.binary(), nullable=False),
     ]
 )
-"""The key of a shard, where a bundle comes from (partition, and place in it), its rows."""
+"""The key of a shard, where a bundle comes from (partition, and place in it), how many rows it is
+to have, and its rows. The numbers of a batch's bundles are together those of the batch."""
+
+
+class Bundle(NamedTuple):
+    """What a step gets of a bundle.
+
+    Attributes:
+        rows: How many rows came for it.
+        payload: Its rows, as Arrow IPC.
+    """
+
+    rows: int
+    payload: bytes
 
 
 def pack(
@@ -61,14 +75,22 @@ def pack(
             pieces = _sorted(repaired, len(shards))
         else:
             pieces = _dealt(repaired, len(shards), partition + turn + seq)
+        # The first one tells of rows that got lost on the way here, too.
+        astray = batch.num_rows - sum(it.num_rows for _, it in pieces)
         bundles = [
-            (shards[shard], partition, seq + n, _ipc(it)) for n, (shard, it) in enumerate(pieces)
+            (shards[shard], partition, seq + n, it.num_rows + (0 if n else astray), _ipc(it))
+            for n, (shard, it) in enumerate(pieces)
         ]
         seq += len(bundles)
         if bundles:
             columns = [pa.array(column) for column in zip(*bundles, strict=True)]
             arrays = [it.cast(field.type) for it, field in zip(columns, BUNDLES, strict=True)]
             yield pa.RecordBatch.from_arrays(arrays, schema=BUNDLES)
+
+
+def count_rows(payload: bytes) -> int:
+    """Returns how many rows a bundle has."""
+    return sum(batch.num_rows for batch in unpack([payload]))
 
 
 def unpack(payloads: Iterable[bytes | pa.Buffer]) -> Iterator[pa.RecordBatch]:

@@ -27,6 +27,7 @@ from sparkawait._core import Carried, PartEnd, RemoteTask, encode_carried, find_
 from sparkawait._emission import CarryOver
 from sparkawait._plan.chain import Chain
 from sparkawait._worker import address_space
+from sparkawait._worker.bundles import Bundle
 from sparkawait._worker.holder import HeldTask, holder
 from sparkawait._worker.metrics import TaskMetrics
 from sparkawait._worker.pace import PACE
@@ -62,8 +63,11 @@ class StepEnd:
         carried: Rows in flight.
         held: Rows that are completed and have not left.
         adopted: Rows that were in flight before, and whose calls went on.
-        redone: Rows that were in flight before, and are called again.
+        redone: Calls that were in flight before, and are made again.
+        redone_total: The same, in all micro-batches that the shard has had.
         oldest: How long the oldest row was in tasks, in seconds.
+        told: How many rows the tasks say that leave.
+        accounts: Whether each row that came, or was there before, has left the calls or is there.
         counts: What each operator did.
     """
 
@@ -74,7 +78,10 @@ class StepEnd:
     held: int = 0
     adopted: int = 0
     redone: int = 0
+    redone_total: int = 0
     oldest: float = 0.0
+    told: int = 0
+    accounts: bool = True
     counts: Sequence[TaskMetrics] = ()
 
 
@@ -124,7 +131,7 @@ def run_step(
     chain: Chain,
     carry_over: CarryOver,
     before: bytes | None,
-    bundles: Iterator[bytes],
+    bundles: Iterator[Bundle],
     *,
     columns: Columns,
     shard: Shard,
@@ -135,7 +142,7 @@ def run_step(
         chain: The calls.
         carry_over: How rows outlive a step.
         before: What the stream has kept; ``None`` for a shard that is new.
-        bundles: The rows that came, as Arrow IPC.
+        bundles: The rows that came.
         columns: The columns of the rows, as `kinds_of` gives them.
         shard: Whose rows they are.
 
@@ -170,7 +177,7 @@ class _Step:
 
 
 def _run(
-    chain: Chain, step: _Step, before: bytes | None, bundles: Iterator[bytes], columns: Columns
+    chain: Chain, step: _Step, before: bytes | None, bundles: Iterator[Bundle], columns: Columns
 ) -> StepEnd | None:
     shard = step.shard
     carried = None if before is None else Carried.decode(before)
@@ -181,23 +188,26 @@ def _run(
     first = next(bundles, None)
     has_rows = carried is not None and sum(carried.rows) > 0
     rows = _Rows(bundles if first is None else itertools.chain([first], bundles))
+    came = _Came(rows, carried, completed)
     adopted = None if carried is None else _adopted(carried, step, rows)
     if carried is not None and adopted is not None:
-        return _end(step, completed, adopted, carried, adopted=carried.rows[0])
+        return _end(step, came, adopted, carried, adopted=carried.rows[0])
     if first is None and not has_rows:
         return None if carried is None else _emptied(shard, carried, completed)
     # Nothing binds a shard without rows to the columns that the query had before.
     schema = (
-        carried.schema if carried is not None and (has_rows or not first) else _schema_of(first)
+        carried.schema
+        if carried is not None and (has_rows or first is None)
+        else _schema_of(None if first is None else first.payload)
     )
-    redone = 0 if carried is None else carried.rows[0]
+    redone = 0 if carried is None else carried.called
     name = shard.notice
     posted = None if name is None else _posted(name, schema)
     if posted is not None:
         # An earlier attempt of this step has made a task, which no state tells of.
         adopted = _adopted(posted, step, rows)
         if adopted is not None:
-            return _end(step, completed, adopted, posted, redone=redone)
+            return _end(step, came, adopted, posted, redone=redone)
     input_schema = pa.ipc.read_schema(pa.py_buffer(schema))
     gap = 0.0 if carried is None else max(0.0, time.time() - carried.written_at / 1e6)
     task = HeldTask(
@@ -210,7 +220,7 @@ def _run(
     part_end = _worked_off(task, rows, step.patience)
     address, token = holder().address
     place = _Place(task.id, address, token, schema, part=0)
-    return _end(step, completed, part_end, place, redone=redone)
+    return _end(step, came, part_end, place, redone=redone)
 
 
 def kinds_of(fields: Iterable[Any]) -> Columns:
@@ -304,15 +314,55 @@ def _kinds_in(schema: bytes) -> Columns:
 class _Rows:
     """The rows of a step, from the first one on for each task that gets them."""
 
-    def __init__(self, bundles: Iterator[bytes]) -> None:
+    def __init__(self, bundles: Iterator[Bundle]) -> None:
         self._bundles = bundles
-        self._seen: list[bytes] = []
+        self._seen: list[Bundle] = []
 
     def __iter__(self) -> Iterator[bytes]:
-        yield from self._seen
+        yield from (bundle.payload for bundle in self._seen)
         for bundle in self._bundles:
             self._seen.append(bundle)
-            yield bundle
+            yield bundle.payload
+
+    @property
+    def count(self) -> int:
+        """How many there are, as those say who have sent them, once a task has got all."""
+        return sum(bundle.rows for bundle in self._seen)
+
+
+@dataclass(frozen=True)
+class _Came:
+    """What comes to a step.
+
+    Attributes:
+        rows: Those of the micro-batch.
+        carried: What the stream has kept.
+        completed: What has not left of that, as it is to leave.
+    """
+
+    rows: _Rows
+    carried: Carried | None
+    completed: list[bytes]
+
+    @property
+    def redone(self) -> int:
+        """Calls that were made again before."""
+        return 0 if self.carried is None else self.carried.redone
+
+    @property
+    def completed_rows(self) -> int:
+        """How many rows have not left, as the task has said."""
+        return 0 if self.carried is None else self.carried.completed_rows
+
+    def accounts_for(self, end: PartEnd) -> bool:
+        """Tells whether each row that came, or was held, has left the first call, or is held.
+
+        What came says `Pack`, and what was held says the state. What has left and what is held
+        says the task, which checks for itself that this is what it got.
+        """
+        before = 0 if self.carried is None else self.carried.input
+        left = end.counts[0][COUNTS.index("emitted")]
+        return self.rows.count + before == left + end.input
 
 
 @dataclass(frozen=True)
@@ -372,21 +422,23 @@ def _worked_off(task: HeldTask, rows: _Rows, patience: float) -> PartEnd:
 
 def _end(
     step: _Step,
-    completed: list[bytes],
+    came: _Came,
     end: PartEnd,
     place: Carried | _Place,
     *,
     adopted: int = 0,
     redone: int = 0,
 ) -> StepEnd:
-    outputs = completed
+    outputs, told = came.completed, came.completed_rows
     kept, kept_rows = end.outputs, end.output_rows
     if step.carry_over.emit == "at_once":
-        outputs, kept, kept_rows = [*outputs, *kept], [], 0
+        outputs, told, kept, kept_rows = [*outputs, *kept], told + kept_rows, [], 0
+    redone_total = came.redone + redone
     state = _state(
         step.shard,
         place,
         part=place.part + 1,
+        redone=redone_total,
         address=place.address,
         completed=kept,
         completed_rows=kept_rows,
@@ -395,12 +447,16 @@ def _end(
     return StepEnd(
         outputs=outputs,
         state=state,
-        waits=bool(end.carried or end.held or kept),
+        # A total is of all shards, so one that has a part of it comes in each micro-batch.
+        waits=bool(end.carried or end.held or kept or redone_total),
         carried=end.carried,
         held=end.held + kept_rows,
         adopted=adopted,
         redone=redone,
+        redone_total=redone_total,
         oldest=end.oldest,
+        told=told,
+        accounts=came.accounts_for(end),
         counts=[dict(zip(COUNTS, counts, strict=True)) for counts in end.counts],
     )
 
@@ -408,8 +464,15 @@ def _end(
 def _emptied(shard: Shard, carried: Carried, completed: list[bytes]) -> StepEnd:
     """Emits what is left of a task that is gone and had nothing in flight."""
     nothing: dict[str, Any] = {"completed": [], "completed_rows": 0, "operators": []}
-    state = _state(shard, carried, part=carried.part, address="", **nothing)
-    return StepEnd(completed, state, waits=False)
+    redone = carried.redone
+    state = _state(shard, carried, part=carried.part, redone=redone, address="", **nothing)
+    return StepEnd(
+        completed,
+        state,
+        waits=redone > 0,
+        redone_total=redone,
+        told=carried.completed_rows,
+    )
 
 
 def _state(shard: Shard, place: Carried | _Place, **told: Any) -> bytes:

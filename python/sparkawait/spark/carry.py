@@ -42,7 +42,7 @@ from sparkawait.spark.vehicle import check_default_vehicle, observed_as, stepped
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from sparkawait._worker.metrics import TaskMetrics
 
@@ -130,7 +130,7 @@ def check_not_persisted(df: DataFrame) -> None:
 
 _logger = logging.getLogger("sparkawait")
 _HASH = "__sparkawait_hash"
-_BUNDLE_TYPES = "shard int, part int, seq bigint, payload binary"
+_BUNDLE_TYPES = "shard int, part int, seq bigint, rows bigint, payload binary"
 _WATERMARK = "spark.watermarkDelayMs"
 
 
@@ -236,9 +236,21 @@ class CarryPlan:
             observed_as(source, made.chain.plans[0].function_name, self.carry_over.name),
             *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in NUMBERS),
             F.max("oldest").alias("oldest"),
+            _accounts().alias("accounts"),
         )
         unpacked = Unpack(result_types)
         return observed.select("payload").mapInArrow(unpacked, without_watermark(made.schema))
+
+
+def _accounts() -> Column:
+    """Tells whether each row that came to the steps has left or is kept, as far as is known.
+
+    A step compares what came to it. Of what leaves it, Spark adds up the rows of the bundles, and
+    compares them with what the tasks have told.
+    """
+    return F.expr(
+        "coalesce(bool_and(accounts), true) and coalesce(sum(`rows`), 0) = coalesce(sum(told), 0)"
+    )
 
 
 class Pack(Shipment):

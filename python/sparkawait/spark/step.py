@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark import TaskContext, cloudpickle
 from pyspark.sql.types import (
     BinaryType,
+    BooleanType,
     DoubleType,
     IntegerType,
     LongType,
@@ -28,6 +29,7 @@ from pyspark.sql.types import (
 from sparkawait._emission import CarryOver
 from sparkawait._plan.chain import Chain
 from sparkawait._plan.checks import refuse
+from sparkawait._worker.bundles import Bundle, count_rows
 from sparkawait._worker.metrics import TaskMetrics, of_one_task
 from sparkawait._worker.remarks import write_to_standard_error
 from sparkawait._worker.step import Columns, Shard, StepEnd, run_step
@@ -148,15 +150,18 @@ STATE_TYPES = StructType(
 )
 """What Spark keeps of a shard."""
 
-NUMBERS = ("carried", "held", "adopted", "redone")
+NUMBERS = ("carried", "held", "adopted", "redone", "redone_total")
 STEP_TYPES = StructType(
     [
         StructField("payload", BinaryType()),
+        StructField("rows", LongType()),
         *(StructField(name, LongType()) for name in NUMBERS),
         StructField("oldest", DoubleType()),
+        StructField("told", LongType()),
+        StructField("accounts", BooleanType()),
     ]
 )
-"""What a step puts out: rows as Arrow IPC, and one row of numbers."""
+"""What a step puts out: bundles of rows and how many are in each; and one row of numbers."""
 
 _RUN = "spark.jobGroup.id"
 _QUERY = "sql.streaming.queryId"
@@ -246,22 +251,24 @@ class Step(Shipment):
         import pandas as pd
 
         self._report(end)
-        numbers = [*(getattr(end, name) for name in NUMBERS), end.oldest]
-        rows = [(payload, 0, 0, 0, 0, 0.0) for payload in end.outputs]
+        names = STEP_TYPES.names[2:]
+        nothing = [None] * len(names)
+        rows = [(payload, count_rows(payload), *nothing) for payload in end.outputs]
+        numbers = (None, None, *(getattr(end, name) for name in names))
         # PySpark puts an empty frame of objects behind; with other types pandas 2 warns of it.
-        return pd.DataFrame([*rows, (None, *numbers)], columns=STEP_TYPES.names, dtype=object)
+        return pd.DataFrame([*rows, numbers], columns=STEP_TYPES.names, dtype=object)
 
-    def _bundles(self, frames: Iterable[pd.DataFrame]) -> Iterator[bytes]:
-        if not self._is_ordered:
-            return (payload for frame in frames for payload in frame["payload"])
-        # As they stood in each partition of the source, whatever the shuffle has made of it.
-        bundles = [
+    def _bundles(self, frames: Iterable[pd.DataFrame]) -> Iterator[Bundle]:
+        names = ("rows", "payload", "part", "seq")
+        bundles = (
             bundle
             for frame in frames
-            for bundle in zip(frame["part"], frame["seq"], frame["payload"], strict=True)
-        ]
-        bundles.sort(key=lambda bundle: bundle[:2])
-        return (payload for _, _, payload in bundles)
+            for bundle in zip(*(frame[name] for name in names), strict=True)
+        )
+        if self._is_ordered:
+            # As they stood in each partition of the source, whatever the shuffle has made of it.
+            bundles = iter(sorted(bundles, key=lambda bundle: bundle[2:]))
+        return (Bundle(int(rows), payload) for rows, payload, _, _ in bundles)
 
     def _report(self, end: StepEnd) -> None:
         is_chain = len(self._chain.plans) > 1

@@ -20,7 +20,7 @@ use crate::ipc;
 use crate::part::{Begun, Claim, Parts};
 use crate::part_end::{Counts, PartEnd};
 use crate::random::random;
-use crate::state::{TaskId, count_rows, write_operators};
+use crate::state::{Held, TaskId, write_operators};
 
 type Tasks = Mutex<BTreeMap<[u8; 16], Weak<DetachedTask>>>;
 
@@ -338,7 +338,7 @@ impl Done {
             return Err(TaskError::Internal(mismatch));
         }
         let operators = write_operators(&carry.operators).map_err(not_written)?;
-        let (carried, held) = count_rows(&carry.operators);
+        let held = Held::by(&carry.operators);
         let metrics = metrics.read();
         let counts: Vec<Counts> = metrics.iter().map(Counts::of).collect();
         let oldest = metrics.iter().map(|it| it.operator.oldest_age).max().unwrap_or_default();
@@ -348,8 +348,9 @@ impl Done {
             outputs: std::mem::take(&mut self.outputs),
             output_rows: std::mem::take(&mut self.output_rows),
             operators,
-            carried,
-            held,
+            carried: held.pending,
+            held: held.completed,
+            input: held.input,
             oldest,
             counts: counts.iter().zip(before).map(|(now, before)| now.since(&before)).collect(),
         })

@@ -73,6 +73,8 @@ pub struct PartEnd {
     pub carried: u64,
     /// Rows that are completed and wait for others, as order wants it.
     pub held: u64,
+    /// Rows of the input that the first operator holds.
+    pub input: u64,
     /// How long the oldest row is held, in all tasks that have held it.
     pub oldest: Duration,
     /// What each operator did since the part before.

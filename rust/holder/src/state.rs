@@ -4,7 +4,7 @@
 //! ```text
 //!   "SAWC"  version: u16  checksum: u64 of all behind it
 //!   written at: i64 (microseconds since 1970)  shard: i32  shards: u32
-//!   task: 16 bytes  part: u64  token: 16 bytes  address: bytes  by: bytes
+//!   task: 16 bytes  part: u64  redone: u64  token: 16 bytes  address: bytes  by: bytes
 //!   schema: bytes                     of the input, as Arrow IPC
 //!   completed: rows u64, count, bytes*   Arrow IPC, in the order in which they leave
 //!   operators: count, bytes*           what each holds: one batch as Arrow IPC, see `SavedOperator`
@@ -23,7 +23,7 @@ use crate::ipc;
 use crate::reader::{array, bytes, count, put_bytes, put_count, text};
 
 const MAGIC: [u8; 4] = *b"SAWC";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 
 /// Names a task among all of all processes; a process that knows the name may take the task up.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -50,6 +50,8 @@ pub struct Carried {
     pub task: TaskId,
     /// Parts that the task had worked off.
     pub part: u64,
+    /// Calls that were made again, in all tasks that the shard has had.
+    pub redone: u64,
     /// What the process of the task wants to be told.
     pub token: [u8; 16],
     /// Where that process listens.
@@ -83,6 +85,7 @@ impl Carried {
         out.extend(self.shards.to_le_bytes());
         out.extend(self.task.0);
         out.extend(self.part.to_le_bytes());
+        out.extend(self.redone.to_le_bytes());
         out.extend(self.token);
         put_bytes(&mut out, self.address.as_bytes());
         put_bytes(&mut out, self.by.as_bytes());
@@ -126,7 +129,7 @@ impl Carried {
         let written_at = rest.try_get_i64_le().ok()?;
         let (shard, shards) = (rest.try_get_i32_le().ok()?, rest.try_get_u32_le().ok()?);
         let (task, part) = (TaskId(array(&mut rest)?), rest.try_get_u64_le().ok()?);
-        let token = array(&mut rest)?;
+        let (redone, token) = (rest.try_get_u64_le().ok()?, array(&mut rest)?);
         let (address, by) = (text(&mut rest)?, text(&mut rest)?);
         let schema = bytes(&mut rest)?.to_vec();
         let completed_rows = rest.try_get_u64_le().ok()?;
@@ -138,6 +141,7 @@ impl Carried {
             by,
             task,
             part,
+            redone,
             token,
             address,
             schema,
@@ -167,11 +171,31 @@ pub fn read_operators(operators: &[impl AsRef<[u8]>]) -> Result<Vec<SavedOperato
     operators.iter().map(AsRef::as_ref).map(read).collect()
 }
 
-/// Counts the rows of what operators hold: those without an outcome, and those with one.
-pub fn count_rows(operators: &[SavedOperator]) -> (u64, u64) {
-    let pending: usize = operators.iter().map(SavedOperator::pending).sum();
-    let rows: usize = operators.iter().map(SavedOperator::rows).sum();
-    (pending as u64, (rows - pending) as u64)
+/// The rows that the operators of a task hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Rows without an outcome.
+    pub pending: u64,
+    /// Those of them that were called at that moment.
+    pub called: u64,
+    /// Rows that have an outcome, and wait for others.
+    pub completed: u64,
+    /// Rows of the input that the first operator holds.
+    pub input: u64,
+}
+
+impl Held {
+    /// Counts them.
+    pub fn by(operators: &[SavedOperator]) -> Self {
+        let count =
+            |of: fn(&SavedOperator) -> usize| operators.iter().map(of).sum::<usize>() as u64;
+        Self {
+            pending: count(SavedOperator::pending),
+            called: count(SavedOperator::called),
+            completed: count(SavedOperator::completed),
+            input: operators.first().map_or(0, |it| it.rows() as u64),
+        }
+    }
 }
 
 fn put_all(out: &mut Vec<u8>, items: &[Vec<u8>]) {
@@ -215,6 +239,7 @@ mod tests {
             by: "key".to_owned(),
             task: TaskId([3; 16]),
             part: 5,
+            redone: 6,
             token: [9; 16],
             address: "/tmp/a.sock".to_owned(),
             schema: vec![7; 3],
@@ -241,17 +266,19 @@ mod tests {
     }
 
     #[test]
-    fn newer_version_is_named() {
-        let mut bytes = carried().encode();
-        bytes[4] = 2;
+    fn another_version_is_named() {
+        for version in [1, 3] {
+            let mut bytes = carried().encode();
+            bytes[4] = version;
 
-        let error = Carried::decode(&bytes).unwrap_err();
+            let error = Carried::decode(&bytes).unwrap_err();
 
-        assert!(
-            matches!(error, TaskError::Saved { kind: ErrorKind::SnapshotVersionUnknown, .. }),
-            "{error}"
-        );
-        assert!(error.to_string().contains("format 2"), "{error}");
+            assert!(
+                matches!(error, TaskError::Saved { kind: ErrorKind::SnapshotVersionUnknown, .. }),
+                "{error}"
+            );
+            assert!(error.to_string().contains(&format!("format {version}")), "{error}");
+        }
     }
 
     #[test]

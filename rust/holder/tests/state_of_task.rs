@@ -15,7 +15,7 @@ use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
 use echo::{Built, SLOW, Started, batch, schema};
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::OutputMode;
-use sparkawait_holder::state::{count_rows, read_operators, write_operators};
+use sparkawait_holder::state::{Held, read_operators, write_operators};
 use sparkawait_holder::{Begun, Carried, PartEnd, ipc};
 use sparkawait_runtime::Patience;
 use sparkawait_task::error::TaskError;
@@ -65,7 +65,8 @@ fn another_task_calls_for_what_has_no_outcome_and_for_nothing_else() {
     assert_eq!((end.output_rows, end.carried + end.held), (0, 5));
     let state = Carried::decode(&carried(end.operators.clone()).encode()).unwrap();
     let saved = read_operators(&state.operators).unwrap();
-    assert_eq!(count_rows(&saved), (end.carried, end.held));
+    let held = Held::by(&saved);
+    assert_eq!((held.pending, held.completed, held.input), (end.carried, end.held, end.input));
 
     let second = start(&state.operators);
     assert_eq!(second.task.begin("run", 0), Begun::Yes);
@@ -146,7 +147,8 @@ fn cost(rows: impl Iterator<Item = i64>) -> (u128, u128, usize, (u64, u64)) {
     let begun = Instant::now();
     let state = Carried::decode(&bytes).unwrap();
     let saved = read_operators(&state.operators).unwrap();
-    let counts = count_rows(&saved);
+    let held = Held::by(&saved);
+    let counts = (held.pending, held.completed);
     let restored = build(saved);
     let restoring = begun.elapsed();
     drop(restored);

@@ -11,7 +11,8 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 use sparkawait_core::ErrorKind;
 use sparkawait_holder::endpoint::{self, Address, Answer, Bundle, Notice, StepError};
-use sparkawait_holder::{Begun, BundleId, Claim, Counts, TaskId, ipc, state};
+use sparkawait_holder::state::{self, Held};
+use sparkawait_holder::{Begun, BundleId, Claim, Counts, TaskId, ipc};
 use sparkawait_macros::guarded;
 use sparkawait_runtime::Patience;
 use sparkawait_task::error::TaskError;
@@ -302,6 +303,7 @@ pub(crate) struct PartEnd {
     operators: Vec<Py<PyBytes>>,
     carried: u64,
     held: u64,
+    input: u64,
     oldest: f64,
     /// What each operator did: the numbers of `COUNTS`, in that order.
     counts: Vec<[u64; 8]>,
@@ -315,6 +317,7 @@ impl PartEnd {
             operators: all_bytes(py, &end.operators),
             carried: end.carried,
             held: end.held,
+            input: end.input,
             oldest: end.oldest.as_secs_f64(),
             counts: end.counts.iter().map(Counts::numbers).collect(),
         }
@@ -334,6 +337,7 @@ pub(crate) struct Carried {
     by: String,
     task: Py<PyBytes>,
     part: u64,
+    redone: u64,
     token: Py<PyBytes>,
     address: String,
     schema: Py<PyBytes>,
@@ -343,6 +347,10 @@ pub(crate) struct Carried {
     operators: Vec<Py<PyBytes>>,
     /// Rows in flight, and rows that wait for others.
     rows: (u64, u64),
+    /// Rows in flight that were called.
+    called: u64,
+    /// Rows of the input that the first operator holds.
+    input: u64,
 }
 
 #[guarded]
@@ -352,10 +360,10 @@ impl Carried {
     fn decode(py: Python<'_>, payload: &[u8]) -> PyResult<Self> {
         let decoded = py.detach(|| {
             let carried = sparkawait_holder::Carried::decode(payload)?;
-            let rows = state::count_rows(&state::read_operators(&carried.operators)?);
-            Ok((carried, rows))
+            let held = Held::by(&state::read_operators(&carried.operators)?);
+            Ok((carried, held))
         });
-        let (carried, rows) = decoded.map_err(|error: TaskError| to_exception(py, &error))?;
+        let (carried, held) = decoded.map_err(|error: TaskError| to_exception(py, &error))?;
         let bytes = |bytes: &[u8]| PyBytes::new(py, bytes).unbind();
         Ok(Self {
             written_at: carried.written_at,
@@ -364,13 +372,16 @@ impl Carried {
             by: carried.by,
             task: bytes(&carried.task.0),
             part: carried.part,
+            redone: carried.redone,
             token: bytes(&carried.token),
             schema: bytes(&carried.schema),
             completed: all_bytes(py, &carried.completed),
             completed_rows: carried.completed_rows,
             operators: all_bytes(py, &carried.operators),
             address: carried.address,
-            rows,
+            rows: (held.pending, held.completed),
+            called: held.called,
+            input: held.input,
         })
     }
 }
@@ -378,7 +389,7 @@ impl Carried {
 /// Writes the state that a stream keeps of a shard.
 #[guarded]
 #[pyfunction]
-#[pyo3(signature = (*, written_at, shard, shards, by, task, part, token, address, schema, completed, completed_rows, operators))]
+#[pyo3(signature = (*, written_at, shard, shards, by, task, part, redone, token, address, schema, completed, completed_rows, operators))]
 #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
 pub(crate) fn encode_carried<'py>(
     py: Python<'py>,
@@ -388,6 +399,7 @@ pub(crate) fn encode_carried<'py>(
     by: String,
     task: [u8; 16],
     part: u64,
+    redone: u64,
     token: [u8; 16],
     address: String,
     schema: &[u8],
@@ -402,6 +414,7 @@ pub(crate) fn encode_carried<'py>(
         by,
         task: TaskId(task),
         part,
+        redone,
         token,
         address,
         schema: schema.to_vec(),

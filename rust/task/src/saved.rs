@@ -79,6 +79,11 @@ impl SavedOperator {
         self.phases().filter(|it| matches!(it, Phase::Input | Phase::Pending)).count()
     }
 
+    /// The number of these that were called at that moment.
+    pub fn called(&self) -> usize {
+        self.states.called()
+    }
+
     /// The number of rows that have one.
     pub fn completed(&self) -> usize {
         self.rows() - self.pending()

@@ -173,6 +173,7 @@ impl Answer {
                 self.end.output_rows = rest.try_get_u64_le().ok()?;
                 self.end.carried = rest.try_get_u64_le().ok()?;
                 self.end.held = rest.try_get_u64_le().ok()?;
+                self.end.input = rest.try_get_u64_le().ok()?;
                 self.end.oldest = Duration::from_nanos(rest.try_get_u64_le().ok()?);
                 while !rest.is_empty() {
                     let mut numbers = [0; 8];

@@ -186,7 +186,8 @@ fn answer(link: &Link, answers: ChannelKey, end: &PartEnd) -> io::Result<()> {
     let mut numbers = Vec::new();
     let oldest = u64::try_from(end.oldest.as_nanos()).unwrap_or(u64::MAX);
     let counts = end.counts.iter().flat_map(Counts::numbers);
-    for number in [end.output_rows, end.carried, end.held, oldest].into_iter().chain(counts) {
+    let numbers_of_part = [end.output_rows, end.carried, end.held, end.input, oldest];
+    for number in numbers_of_part.into_iter().chain(counts) {
         numbers.extend(number.to_le_bytes());
     }
     send(link, answers, about::NUMBERS, &numbers)?;

@@ -22,7 +22,7 @@ pub(crate) fn sealed(body: &[u8]) -> Vec<u8> {
         let sum = (sum ^ u64::from_le_bytes(word)).wrapping_mul(0x0100_0000_01B3);
         sum ^ sum >> 29
     });
-    [b"SAWC\x01\x00", &sum.to_le_bytes()[..], body].concat()
+    [b"SAWC\x02\x00", &sum.to_le_bytes()[..], body].concat()
 }
 
 fn round_trip(bytes: &[u8]) {

@@ -357,6 +357,11 @@ impl RowStates {
         self.phases.values().iter().filter_map(|code| Phase::of(*code))
     }
 
+    /// The number of rows that were called at that moment.
+    pub(super) fn called(&self) -> usize {
+        self.were_running.true_count()
+    }
+
     pub(super) fn restarts(&self) -> &[u32] {
         self.restarts.values()
     }

@@ -215,8 +215,7 @@ impl CarryCodec for TaskCodec {
                 if let SnapshotState::Completed(Err(failure)) = &state {
                     self.failure_bytes += CallFailure::held_bytes(failure);
                 }
-                let state = renewed(state);
-                let record = SnapshotRecord { record, attempts, age, state };
+                let record = renewed(SnapshotRecord { record, attempts, age, state });
                 snapshot.push(StreamElement::Record(record));
             }
         }
@@ -249,14 +248,14 @@ fn other_columns(error: &TaskError) -> TaskError {
 }
 
 /// Gives a row that is pending the whole of its timeout again, unless that had passed: the function is
-/// asked about it once more, and not called.
-fn renewed<R, F>(state: SnapshotState<R, F>) -> SnapshotState<R, F> {
-    match state {
-        SnapshotState::Pending { time_left, backoff_left, was_running, last_failure, divided } => {
-            // Nobody knows what a call came to that ran.
-            let time_left = time_left.filter(|it| it.is_zero() && !was_running);
-            SnapshotState::Pending { time_left, backoff_left, was_running, last_failure, divided }
-        }
-        completed @ SnapshotState::Completed(_) => completed,
+/// asked about it once more, and not called. An attempt that ran is made again under its number, and
+/// no second time because the row was saved once more before that.
+fn renewed<E, R, F>(mut saved: SnapshotRecord<E, R, F>) -> SnapshotRecord<E, R, F> {
+    if let SnapshotState::Pending { time_left, was_running, .. } = &mut saved.state {
+        // Nobody knows what a call came to that ran.
+        *time_left = time_left.filter(|it| it.is_zero() && !*was_running);
+        saved.attempts -= u32::from(*was_running && saved.attempts > 0);
+        *was_running = false;
     }
+    saved
 }

@@ -81,7 +81,7 @@ ON_40 := $(ON_EACH)
 ON_41 := $(ON_EACH)
 
 # At night the older lines run more: 3.5 all of it, the others the tables of types, streams and Connect.
-# 4.0, which is between two lines that each change is tried on, runs at night only.
+# 4.0 and 4.1, which are between two lines that each change is tried on, run at night only.
 ON_35_AT_NIGHT := tests/types tests/spark
 ON_4_AT_NIGHT := tests/types $(call on_spark,types udf carry_over) $(CONNECT)
 
@@ -94,14 +94,17 @@ TOGETHER := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) --jobs
 # A task that hangs keeps its core of the local Spark, and every test after it waits in vain.
 SPARK_LIMITS := --maxfail=3 --session-timeout=3600
 
+# What runs in any Python, with nothing beside it.
+NO_SPARK = not spark and not install and not lake and $(WHEN)
+
 # Where the tests are that need Spark. pytest would import all others only to leave them out.
 ON_SPARK := tests/spark tests/types tests/cluster tests/meta/test_readme.py
 
 # What depends on pyarrow.
 ARROW_WHEN = not spark and $(WHEN)
-ON_ARROW := $(wildcard tests/unit/test_arrow*.py) tests/properties \
+ON_ARROW := $(wildcard tests/unit/test_arrow*.py) \
 	$(patsubst %,tests/unit/test_%.py,batching ddl results types) tests/connect/test_http.py
-ON_ARROW_AT_NIGHT := $(patsubst %,tests/unit/test_%.py,cache channels simulated) \
+ON_ARROW_AT_NIGHT := tests/properties $(patsubst %,tests/unit/test_%.py,cache channels simulated) \
 	$(patsubst %,tests/connect/test_%.py,postgres redis)
 
 # The generator of the site imports the package, from where it is installed for development.
@@ -139,7 +142,7 @@ check: lint test docs ## all that has to pass before a change lands
 # first. Three at a time take as long, and tests with limits of time fail at the load that they make.
 .PHONY: test
 test: ## all tests but those of the night: Rust, Python, the site, Spark, installation, and older versions where their Pythons are found
-	@legs= needs=; for leg in $(filter-out spark40,$(OLDER)); do \
+	@legs= needs=; for leg in $(filter-out spark40 spark41,$(OLDER)); do \
 		if tools/python-for $$leg $(PYTHON) >/dev/null; then \
 			legs="$$legs test-$$leg"; needs="$$needs .venv-$$leg/.packages"; \
 		else echo "test-$$leg is left out"; fi; \
@@ -162,7 +165,7 @@ test-nightly: ## what `make test` leaves out, and more combinations of options: 
 
 .PHONY: combinations
 combinations: dev ## search for options that do not go together, and for arguments that are neither taken nor refused; COMBINATIONS=4711 runs one case again
-	COMBINATIONS=$(or $(COMBINATIONS),130..5000) $(PY) -m pytest --quiet tests/properties/test_combinations.py
+	COMBINATIONS=$(or $(COMBINATIONS),87..5000) $(PY) -m pytest --quiet tests/properties/test_combinations.py
 	ARGUMENTS=150 $(PY) -m pytest --quiet tests/properties/test_arguments.py
 
 .PHONY: test-rust
@@ -176,7 +179,14 @@ simulate: | need-rust ## run whole tasks in simulation, SEEDS=0..10000 of them; 
 
 .PHONY: test-python
 test-python: dev $(VENV)/.servers ## the Python tests that need no Spark, and the examples in docstrings; `make lint` runs tests/meta
-	$(PY) -m pytest --quiet -m "not spark and not install and not lake and $(WHEN)" --ignore=tests/meta
+	$(MAKE) $(TOGETHER)=2 test-connect test-units
+
+# Half of the time of both is waiting, most of it for servers: side by side they need one core.
+.PHONY: test-connect test-units
+test-connect: dev $(VENV)/.servers ## those of them that call servers
+	$(PY) -m pytest --quiet -m "$(NO_SPARK)" tests/connect
+test-units: dev $(VENV)/.servers ## the others
+	$(PY) -m pytest --quiet -m "$(NO_SPARK)" --ignore=tests/meta --ignore=tests/connect
 
 .PHONY: test-spark
 test-spark: dev $(VENV)/.servers $(CLASS_DATA) ## the tests on the newest Spark

@@ -208,7 +208,10 @@ def test_adaptive_does_not_count_the_wait_for_company():
 # -- a row that waits for the call of another row
 
 
-@pytest.mark.parametrize("breaker", [None, sa.CircuitBreaker(when_open="fail")])
+@pytest.mark.parametrize(
+    "breaker",
+    [pytest.param(None, marks=pytest.mark.nightly), sa.CircuitBreaker(when_open="fail")],
+)
 @pytest.mark.parametrize("kind", ["python", "batch", "native"])
 def test_rows_that_wait_for_a_cached_call_have_no_attempt(
     kind: str, breaker: sa.CircuitBreaker | None

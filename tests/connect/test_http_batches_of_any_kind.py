@@ -20,7 +20,7 @@ from tests.support.batches import bulk, inputs, lookup, ok, rows, serve
 from tests.support.scripted_server import Answer, Request
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=9, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     seed=st.integers(0, 2**32),
     max_rows=st.integers(1, 20),

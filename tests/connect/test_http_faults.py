@@ -83,9 +83,9 @@ USED_UP = {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "1"}
     [
         (429, {"Retry-After": "1"}),
         (503, {"retry-after-ms": "1000"}),
-        (429, USED_UP),
+        pytest.param(429, USED_UP, marks=pytest.mark.nightly),
         (403, USED_UP),
-        (403, {"Retry-After": "1"}),
+        pytest.param(403, {"Retry-After": "1"}, marks=pytest.mark.nightly),
     ],
     ids=str,
 )

@@ -82,7 +82,7 @@ def called(server: Server, method: str, batches: Iterator[pa.RecordBatch], found
 
 # What may be called again is safe by that alone; what may not be is tried for each change.
 @pytest.mark.parametrize("method", [pytest.param("GET", marks=pytest.mark.nightly), "POST"])
-@pytest.mark.parametrize("name", ["uvicorn", "gunicorn"])
+@pytest.mark.parametrize("name", ["uvicorn", pytest.param("gunicorn", marks=pytest.mark.nightly)])
 def test_connections_that_a_server_closed_while_they_were_idle_lose_no_row(tmp_path, name, method):
     found: list[dict[str, int]] = []
     with web_server(name, tmp_path, keep_alive=1) as server:

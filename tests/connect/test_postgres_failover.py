@@ -91,7 +91,10 @@ def test_a_lookup_that_reads_has_a_read_only_connection_to_the_primary_that_it_a
         assert [row["mode"] for row in rows_of(function, 1, 2)] == ["on", "on"]
 
 
-@pytest.mark.parametrize("hosts", ["127.0.0.1,127.0.0.1", "localhost,localhost"])
+@pytest.mark.parametrize(
+    "hosts",
+    ["127.0.0.1,127.0.0.1", pytest.param("localhost,localhost", marks=pytest.mark.nightly)],
+)
 def test_a_host_that_accepts_and_is_silent_costs_its_own_time_and_not_that_of_the_next(
     primary: PostgresServer, hosts: str
 ) -> None:

@@ -112,8 +112,14 @@ def remembered(pooler: PgBouncer) -> set[str]:
     return {pooler.run(f"select {shown}") for _ in range(7)}
 
 
+# Words that libpq looks at before the session is used: without them for each change.
+ATTRS = pytest.mark.parametrize(
+    "attrs", ["", pytest.param("?target_session_attrs=read-write", marks=pytest.mark.nightly)]
+)
+
+
 @pytest.mark.parametrize("prepare", [True, pytest.param(False, marks=pytest.mark.nightly)])
-@pytest.mark.parametrize("attrs", ["", "?target_session_attrs=read-write"])
+@ATTRS
 @pytest.mark.parametrize("settings", [IGNORES, {}], ids=["ignores-options", "defaults"])
 def test_nothing_that_is_set_is_left_behind_for_other_programs(
     server: PostgresServer, prepare: bool, attrs: str, settings: dict[str, str]
@@ -147,7 +153,7 @@ def test_nothing_that_is_set_is_left_behind_for_other_programs(
 
 
 @pytest.mark.parametrize("prepare", [True, False])
-@pytest.mark.parametrize("attrs", ["", "?target_session_attrs=read-write"])
+@ATTRS
 def test_a_function_of_the_server_that_writes_does_not_without_leave(
     server: PostgresServer, prepare: bool, attrs: str
 ) -> None:

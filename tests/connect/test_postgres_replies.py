@@ -148,7 +148,7 @@ def test_nothing_is_lost_when_answers_are_cut_off(
 
 
 @pytest.mark.parametrize("batch", [1, "auto"])
-@pytest.mark.parametrize("prepare", [True, False])
+@pytest.mark.parametrize("prepare", [True, pytest.param(False, marks=pytest.mark.nightly)])
 def test_a_login_that_takes_longer_than_an_attempt_is_made_once_a_connection(
     server: PostgresServer, batch: Any, prepare: Any
 ) -> None:
@@ -269,7 +269,7 @@ def test_a_paused_server_is_the_rows_timeout_and_the_next_rows_are_found() -> No
 
 
 @pytest.mark.parametrize("batch", [1, "auto"])
-@pytest.mark.parametrize("prepare", [True, False])
+@pytest.mark.parametrize("prepare", [True, pytest.param(False, marks=pytest.mark.nightly)])
 def test_rows_that_find_too_much_fail_alone(
     server: PostgresServer, batch: Any, prepare: Any
 ) -> None:

@@ -77,7 +77,7 @@ def failed(table: pa.Table) -> list[int]:
     return [row for row, error in enumerate(errors) if error is not None]
 
 
-@pytest.mark.parametrize("prepare", [True, False])
+@pytest.mark.parametrize("prepare", [True, pytest.param(False, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("row", [0, 421, 999])
 def test_one_row_that_takes_too_long_leaves_the_others(
     server: PostgresServer, row: int, prepare: bool

@@ -141,7 +141,7 @@ def answered(
         ("", 1, "host", {"channel": "id"}),
         ("", 1, "task", {"channel": sa.Channel("id", count=3)}),
         pytest.param("-tokens", 50, "task", {"channel": "id"}, marks=pytest.mark.nightly),
-        ("-tokens", 50, "host", {}),
+        pytest.param("-tokens", 50, "host", {}, marks=pytest.mark.nightly),
     ],
 )
 def test_what_is_left_of_a_limit_lowers_the_one_that_stands_for_it(counted, cost, scope, channels):
@@ -184,7 +184,7 @@ def test_the_headers_of_clients_are_read_as_they_are(ask):
         assert len(server.requests) == ROWS
 
 
-@pytest.mark.parametrize("reads", [True, False])
+@pytest.mark.parametrize("reads", [True, pytest.param(False, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize(
     ("kind", "rows_each", "options"),
     [

@@ -33,7 +33,7 @@ from pyspark.sql import SparkSession
 spark = SparkSession.builder.getOrCreate()
 spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
 """
-SELDOM = ("docs/cookbook/", "docs/migration/")
+SELDOM = ("docs/cookbook/", "docs/guides/", "docs/migration/")
 """Folders of documents that are read beside the others, and use what these use."""
 DOCUMENTS = [path.relative_to(ROOT).as_posix() for path in tracked_files("*.md")]
 

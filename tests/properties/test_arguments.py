@@ -20,7 +20,7 @@ from sparkawait._plan.chain import Chain
 from sparkawait._plan.checks import shown
 from sparkawait.wait_options import OPTIONS
 
-EXAMPLES = int(os.environ.get("ARGUMENTS", "40"))
+EXAMPLES = int(os.environ.get("ARGUMENTS", "23"))
 """For each call. `make combinations` tries more."""
 
 INPUT = pa.schema([("id", pa.int64()), ("name", pa.string()), ("at", pa.timestamp("us", "UTC"))])

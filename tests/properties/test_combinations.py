@@ -29,7 +29,7 @@ from tests.support.combinations.model import breaches
 from tests.support.scripted_server import Answer, ScriptedServer
 from tests.support.waiting import wait_until
 
-DEFAULT = "0..130"
+DEFAULT = "0..87"
 
 
 def seeds() -> Sequence[int]:

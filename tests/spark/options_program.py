@@ -269,19 +269,18 @@ def cells() -> Iterator[tuple[str, str]]:
 
 
 def chosen(place: str, *, is_full: bool) -> list[tuple[str, str]]:
-    """Returns the cells of a place: all, or every second option in one way.
+    """Returns the cells of a place: all, or every fifth option in one way.
 
-    The next place has the options between them, and the one after that the same ones in the next
-    way.
+    The next place has the options behind those, so that each option is tried somewhere.
     """
     if is_full:
         return list(cells())
     ways: dict[str, list[str]] = {}
     for name, way in cells():
         ways.setdefault(name, []).append(way)
-    shift = list(PLACES).index(place)
-    own = [it for it in enumerate(ways.items()) if (it[0] + shift) % 2 == 0]
-    return [(name, it[(i + shift) // 2 % len(it)]) for i, (name, it) in own]
+    shift, count = list(PLACES).index(place), len(PLACES)
+    own = [it for it in enumerate(ways.items()) if it[0] % count == shift]
+    return [(name, it[(i // count + shift) % len(it)]) for i, (name, it) in own]
 
 
 def run(

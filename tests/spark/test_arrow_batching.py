@@ -18,7 +18,7 @@ def doubled(batch):
     return pa.RecordBatch.from_pydict({"doubled": pc.multiply(batch["id"], 2)})
 
 
-@pytest.mark.parametrize("threads", [None, 3])
+@pytest.mark.parametrize("threads", [pytest.param(None, marks=pytest.mark.nightly), 3])
 @pytest.mark.parametrize("wait", [sa.ordered_wait, sa.unordered_wait])
 def test_each_row_comes_out_once_with_its_result(spark, calls, threads, wait):
     def noted(batch):

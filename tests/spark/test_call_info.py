@@ -45,7 +45,9 @@ def wait(mode, df, function, **given):
     return getattr(sa, f"{mode}_wait")(df, function, **key, **given)
 
 
-@pytest.mark.parametrize("mode", ["ordered", "unordered", "key_ordered"])
+@pytest.mark.parametrize(
+    "mode", [pytest.param("ordered", marks=pytest.mark.nightly), "unordered", "key_ordered"]
+)
 def test_attempts_statuses_and_costs_are_those_of_the_server(spark, answers, get, mode):
     out = wait(
         mode,

@@ -18,7 +18,7 @@ from tests.support.redis_server import RedisServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.newest_spark]
 
-STORES = ["redis", "postgres"]
+STORES = [pytest.param("redis", marks=pytest.mark.nightly), "postgres"]
 
 
 @contextlib.contextmanager

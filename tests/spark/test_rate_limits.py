@@ -81,7 +81,10 @@ def test_what_services_say_is_left_lowers_limits_wherever_they_are_called(spark)
     assert asked == dict.fromkeys(names, MOST + 2)
 
 
-@pytest.mark.parametrize("mode", ["ordered_wait", "unordered_wait", "key_ordered_wait"])
+@pytest.mark.parametrize(
+    "mode",
+    ["ordered_wait", pytest.param("unordered_wait", marks=pytest.mark.nightly), "key_ordered_wait"],
+)
 @pytest.mark.parametrize("channel", [None, "id"])
 def test_workers_keep_a_limit(spark, mode, channel):
     metrics = sa.spark.Metrics(spark)

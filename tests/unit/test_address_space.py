@@ -128,7 +128,13 @@ print(kind)
 
 @pytest.mark.parametrize(
     "error",
-    ["MemoryError()", "SystemError('NULL')", "ImportError('failed to map')", "OSError(12, 'x')"],
+    [
+        "MemoryError()",
+        *(
+            pytest.param(error, marks=pytest.mark.nightly)
+            for error in ("SystemError('NULL')", "ImportError('failed to map')", "OSError(12, 'x')")
+        ),
+    ],
 )
 def test_an_error_of_exhausted_memory_can_still_be_told(error):
     code, out, told = python(f"{BOUND}{TASK}{EXHAUSTED.format(fails=f'raise {error}')}")

@@ -57,7 +57,7 @@ def read_asynchronously(out: sa.arrow.Batches) -> pa.Table:
     return pa.Table.from_batches(asyncio.run(all_of_it()))
 
 
-READERS = [read, read_asynchronously]
+READERS = [pytest.param(read, marks=pytest.mark.nightly), read_asynchronously]
 
 
 def test_what_every_task_counts_is_there_before_the_first_one_has_ended():

@@ -31,7 +31,7 @@ def own_python(monkeypatch, tmp_path):
 
 def test_a_run_is_proven_and_watched(own_python):
     job = Job(by_name("no-op-ordered"), rows=50_000, warm_up_rows=10_000)
-    measured = process.run(PEER, job, limit_seconds=25)
+    measured = process.run(PEER, job, limit_seconds=50)
     assert measured.outcome.rows == 50_000
     assert measured.outcome.settings["capacity"] == "1000"
     assert measured.seconds > 0
@@ -42,7 +42,7 @@ def test_a_run_is_proven_and_watched(own_python):
 
 def test_calls_over_http_are_counted_by_the_server(own_python):
     job = Job(by_name("http"), rows=300, warm_up_rows=100)
-    measured = process.run(PEER, job, limit_seconds=25)
+    measured = process.run(PEER, job, limit_seconds=50)
     assert measured.requests["requests"] == 400
     assert measured.requests["max_in_flight"] <= 100
 
@@ -54,7 +54,7 @@ def test_a_peer_that_fails_is_quoted_and_leaves_nothing(own_python, monkeypatch,
     monkeypatch.setattr(process, "python_of", lambda _: broken)
     before = set(below(os.getpid()))
     with pytest.raises(process.Failure, match="status 3: disk on fire"):
-        process.run(PEER, Job(by_name("no-op-ordered"), 10, 0), limit_seconds=25)
+        process.run(PEER, Job(by_name("no-op-ordered"), 10, 0), limit_seconds=50)
     assert set(below(os.getpid())) - before == set()
 
 
@@ -78,7 +78,7 @@ def test_a_traceback_is_quoted_by_its_error_alone(
     broken.chmod(0o755)
     monkeypatch.setattr(process, "python_of", lambda _: broken)
     with pytest.raises(process.Failure, match=f"^status 3: {re.escape(quoted)}$"):
-        process.run(PEER, Job(by_name("no-op-ordered"), 10, 0), limit_seconds=25)
+        process.run(PEER, Job(by_name("no-op-ordered"), 10, 0), limit_seconds=50)
 
 
 def test_a_peer_that_hangs_is_ended(own_python, monkeypatch, tmp_path):
@@ -100,7 +100,7 @@ def test_the_server_answers_for_every_key_and_tells_its_counters():
 
 def test_one_of_several_destinations_never_answers(own_python):
     job = Job(by_name("http-stalled-host"), rows=100, warm_up_rows=0)
-    measured = process.run(PEER, job, limit_seconds=25)
+    measured = process.run(PEER, job, limit_seconds=50)
     assert measured.outcome.missing == 10
     assert measured.requests["requests"] == 90
     assert 1 <= measured.requests["stalled"] <= 10

@@ -5,7 +5,8 @@
 
 * two executors, and no waiting for the one that has the state of a shard, so that a shard moves
   when its executor is busy;
-* workers that end with each task; there, the driver is told to end, too.
+* workers that end with each task, and are killed while they hold a call; there, the driver is told
+  to end, too.
 """
 
 import json
@@ -99,13 +100,19 @@ def moving(folder: Path) -> dict[str, Any]:
 
 
 def without_reuse(folder: Path) -> dict[str, Any]:
-    """A call in flight whose worker ends with each micro-batch."""
+    """A call in flight whose worker is killed between two micro-batches."""
     spark = session("local[2]", **{"spark.python.worker.reuse": "false"})
     stream = stream_in(spark, folder)
     stream.put(range(10))
     stream.start(stream.carried())
-    # Its micro-batch waits for it then.
-    stream.until(lambda: stream.calls_of(SLOW) == 4)
+    stream.until_out(set(range(10)) - {SLOW})
+    for redone in range(3):
+        # What carries out no task any more goes on with the call, until it is killed.
+        stream.until(lambda redone=redone: sum(it["redone"] for it in stream.numbers()) == redone)
+        *_, pid = (it.split()[-1] for it in stream.calls.counts() if it.startswith(f"pid {SLOW} "))
+        os.kill(int(pid), signal.SIGKILL)
+        stream.until(lambda redone=redone: stream.calls_of(SLOW) == redone + 2)
+    # Its micro-batch waits for it now.
     meanwhile = sorted(stream.rows)
     ages = [it["oldest"] for it in stream.numbers() if it["redone"]]
     stream.gate.touch()

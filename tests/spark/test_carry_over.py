@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
@@ -72,6 +73,37 @@ def test_a_query_goes_on_where_it_was_stopped_and_calls_nothing_again(stream):
 
     assert sorted(stream.rows) == list(range(43))
     assert [stream.calls_of(id_) for id_ in range(43)] == [1] * 43
+
+
+@of_each_vehicle
+def test_a_query_that_is_stopped_within_a_micro_batch_calls_nothing_again(stream, tmp_path):
+    """It is the first one of its shard, so no state tells of its task."""
+    step_has_ended, is_stopped = tmp_path / "ended", tmp_path / "stopped"
+
+    def hold(batches):
+        for batch in batches:
+            step_has_ended.touch()
+            wait_until(is_stopped.exists, patience=60)
+            yield batch
+
+    def stopped():
+        return stream.carried().mapInArrow(hold, stream.carried().schema)
+
+    stream.put(range(10))
+    stream.start(stopped())
+    stream.until(step_has_ended.exists)
+    stopping = threading.Thread(target=stream.stop)
+    stopping.start()
+    wait_until(lambda: not stream.query.isActive, patience=60)
+    is_stopped.touch()
+    stopping.join()
+
+    stream.start(stopped())
+    stream.until_out(set(range(10)) - {SLOW})
+    stream.gate.touch()
+    stream.until_out(range(10))
+    assert sorted(stream.rows) == list(range(10))
+    assert [stream.calls_of(id_) for id_ in range(10)] == [1] * 10
 
 
 @of_each_vehicle
@@ -600,7 +632,7 @@ def test_a_shard_that_moves_to_another_executor_finds_its_calls(elsewhere):
 
 @pytest.mark.newest_spark
 @pytest.mark.timeout(600)
-def test_a_row_is_called_again_three_times_at_most_where_workers_end_with_their_tasks(elsewhere):
+def test_a_row_is_called_again_three_times_at_most(elsewhere):
     found = elsewhere["without reuse"]
     assert found["meanwhile"] == [id_ for id_ in range(10) if id_ != SLOW]
     assert found["rows"] == list(range(20))

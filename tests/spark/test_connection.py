@@ -50,6 +50,18 @@ def sockets(request):
         yield ours, theirs
 
 
+def test_a_hang_up_is_seen_by_who_looks_for_it(sockets):
+    ours, theirs = sockets
+    with ours.makefile("wb") as outfile:
+        connection = Connection(outfile)
+        assert not connection.has_hung_up()
+        theirs.sendall(b"nobody reads it")
+        assert not connection.has_hung_up()
+        theirs.close()
+        assert connection.has_hung_up()
+    assert not Connection(None).has_hung_up()
+
+
 def test_a_hang_up_interrupts_the_task(sockets):
     ours, theirs = sockets
 

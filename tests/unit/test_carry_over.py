@@ -82,7 +82,7 @@ def test_a_step_knows_the_columns_of_its_order(monkeypatch):
     monkeypatch.setattr(step, "run_step", lambda *_, shard, **__: came.append(shard))
     chain = SimpleNamespace(name="lookup", plans=(SimpleNamespace(mode="key_ordered"),))
     for by in [("id",), ("id", "k")]:
-        of_key = step.Step(chain, sa.CarryOver(), (), (), step.Shards(3), by=by)
+        of_key = step.Step(chain, sa.CarryOver(), (), (), step.Shards(3), name="it", by=by)
         of_key.run((5,), None, ())
     assert [shard.by for shard in came] == ["`id`", "`id`, `k`"]
 

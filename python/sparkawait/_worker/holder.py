@@ -125,6 +125,10 @@ class HeldTask:
         self._carried = end.carried
         return end
 
+    def leave(self) -> None:
+        """Leaves the part that was begun to a step that begins it again."""
+        self._task.leave()
+
     def retire(self) -> bool:
         """Ends the task if no micro-batch has come for long; returns whether it is of no use."""
         if not self._task.retire(self._hold):
@@ -217,6 +221,13 @@ class _Holder:
         with self._lock:
             self._tasks.pop(task.id, None)
         task.close()
+
+    def outlive_their_use(self) -> None:
+        """Waits until no task is here: steps of other processes may go on with them."""
+        with self._lock:
+            thread = self._thread
+        if thread is not None:
+            thread.join()
 
     def _retire_tasks(self) -> None:
         wake = threading.Event()

@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
@@ -93,7 +93,7 @@ class Shard:
         key: Its key among the shards of the step; a partition may have several shards.
         count: Over how many of them the rows are spread by their keys; 0: any row may go to any.
         by: The columns of the keys, for people.
-        step: Tells the steps of a run apart: the same in each of its micro-batches.
+        step: Tells the steps of a query apart: the same in all of its runs.
         partition: Number of the partition.
         query: The query, in all its runs.
         calls: What is called, and how: the same for steps that call alike.
@@ -123,7 +123,7 @@ class Shard:
     @property
     def notice(self) -> str | None:
         """What a task is found by that no state tells of."""
-        return None if self.batch is None else f"{self.run} {self.step} {self.key} {self.batch}"
+        return None if self.batch is None else f"{self.owner} {self.step} {self.batch}"
 
 
 @address_space.fitted()
@@ -135,6 +135,7 @@ def run_step(
     *,
     columns: Columns,
     shard: Shard,
+    is_broken_off: Callable[[], bool] = lambda: False,
 ) -> StepEnd | None:
     """Carries out one step, which waits for its calls as long as its query can spare.
 
@@ -145,6 +146,8 @@ def run_step(
         bundles: The rows that came.
         columns: The columns of the rows, as `kinds_of` gives them.
         shard: Whose rows they are.
+        is_broken_off: Tells whether nobody waits for the step any more. Its calls go on then, and
+            one that is carried out in its place takes them up.
 
     Returns:
         What it came to; ``None`` if there is nothing to keep.
@@ -154,7 +157,8 @@ def run_step(
     """
     batch = -1 if shard.batch is None else shard.batch
     allowed = PACE.begin(shard.run, batch, time.monotonic())
-    step = _Step(shard, carry_over, allowed if carry_over.patience is None else carry_over.patience)
+    patience = allowed if carry_over.patience is None else carry_over.patience
+    step = _Step(shard, carry_over, patience, is_broken_off)
     try:
         return _run(chain, step, before, bundles, columns)
     finally:
@@ -169,11 +173,13 @@ class _Step:
         shard: Whose rows it has.
         carry_over: How they outlive it.
         patience: Seconds that it waits for its calls.
+        is_broken_off: Tells whether nobody waits for it.
     """
 
     shard: Shard
     carry_over: CarryOver
     patience: float
+    is_broken_off: Callable[[], bool]
 
 
 def _run(
@@ -217,7 +223,7 @@ def _run(
     task.begin(shard.owner, 0)
     if name is not None:
         holder().post(task, name)
-    part_end = _worked_off(task, rows, step.patience)
+    part_end = _worked_off(task, rows, step)
     address, token = holder().address
     place = _Place(task.id, address, token, schema, part=0)
     return _end(step, came, part_end, place, redone=redone)
@@ -397,7 +403,7 @@ def _adopted(carried: Carried | _Place, step: _Step, rows: _Rows) -> PartEnd | N
         return None
     try:
         if held is not None:
-            return _worked_off(held, rows, step.patience)
+            return _worked_off(held, rows, step)
         remote = RemoteTask.begin(carried.address, carried.token, carried.task, owner, carried.part)
         if remote is None:
             return None
@@ -409,14 +415,17 @@ def _adopted(carried: Carried | _Place, step: _Step, rows: _Rows) -> PartEnd | N
         return None
 
 
-def _worked_off(task: HeldTask, rows: _Rows, patience: float) -> PartEnd:
+def _worked_off(task: HeldTask, rows: _Rows, step: _Step) -> PartEnd:
     try:
         for bundle in rows:
             if not task.put(bundle):
                 break
-        return task.end_part(patience)
+        return task.end_part(step.patience)
     except BaseException:
-        holder().drop(task)
+        if step.is_broken_off():
+            task.leave()
+        else:
+            holder().drop(task)
         raise
 
 

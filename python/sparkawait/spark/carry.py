@@ -230,10 +230,19 @@ class CarryPlan:
         pack_rows = Pack(shards, names, self.carry_over.vehicle, is_keyed=is_keyed)
         packed = source.mapInArrow(pack_rows, _BUNDLE_TYPES)
         of_key = shards if is_keyed else None
-        step = Step(made.chain, self.carry_over, columns, made.accumulators, of_key, by=self.by)
+        name = observed_as(source, made.chain.plans[0].function_name, self.carry_over.name)
+        step = Step(
+            made.chain,
+            self.carry_over,
+            columns,
+            made.accumulators,
+            of_key,
+            name=name,
+            by=self.by,
+        )
         stepped = stepped_by(self.carry_over.vehicle, packed.groupBy("shard"), step)
         observed = stepped.observe(
-            observed_as(source, made.chain.plans[0].function_name, self.carry_over.name),
+            name,
             *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in NUMBERS),
             F.max("oldest").alias("oldest"),
             _accounts().alias("accounts"),

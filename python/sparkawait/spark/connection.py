@@ -21,9 +21,10 @@ import threading
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import BinaryIO, cast
+from typing import BinaryIO, NoReturn, cast
 
 from sparkawait._worker import address_space
+from sparkawait._worker.holder import holder
 
 _logger = logging.getLogger("sparkawait")
 _WORKER_MODULE = "pyspark.worker"
@@ -89,6 +90,25 @@ class Connection:
             # The reader's end is closed by the thread, which may be polling it.
             os.close(wake_writer)
 
+    def end_behind_tasks(self) -> None:
+        """Has the worker end when nobody needs the tasks that it holds any more.
+
+        PySpark ends a worker as soon as Spark has hung up: because a query was stopped within a
+        micro-batch, or the worker was idle. A query that is started again goes on with the tasks.
+        Does nothing where there is no worker.
+        """
+        if self._stream is not None:
+            _end_behind_tasks()
+
+    def has_hung_up(self) -> bool:
+        """Tells whether the JVM has closed the connection, as far as that can be seen."""
+        descriptor = self._descriptor()
+        if descriptor is None or not hasattr(select, "poll"):
+            return False
+        poll = select.poll()
+        poll.register(descriptor, _HANG_UP)
+        return bool(poll.poll(0))
+
     def _send_at_once(self) -> None:
         """Has TCP send what is flushed, also before the JVM has acknowledged what came before.
 
@@ -116,6 +136,19 @@ class Connection:
             return self._stream.fileno()
         except (OSError, ValueError):  # without Spark's daemon, it hides its socket
             return None
+
+
+@functools.cache
+def _end_behind_tasks() -> None:
+    end = os._exit
+
+    def end_later(status: int) -> NoReturn:
+        # A process that this one has forked holds none.
+        holder().outlive_their_use()
+        end(status)
+
+    # PySpark ends the processes that its daemon forks in this way, and runs nothing before.
+    os._exit = end_later
 
 
 @functools.cache

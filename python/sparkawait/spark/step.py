@@ -178,14 +178,23 @@ class Step(Shipment):
         accumulators: Sequence[Accumulator[TaskMetrics] | None],
         shards: Shards | None,
         *,
+        name: str,
         by: Sequence[str],
     ) -> None:
         """Starts nothing: this is the driver.
 
-        Without `shards` rows of a key may go to any of them; `by` are the columns of the key.
+        Args:
+            chain: The calls.
+            carry_over: How rows outlive a step.
+            columns: The columns of the rows.
+            accumulators: Where the metrics of each operator go.
+            shards: Where rows of a key go; ``None``: to any.
+            name: Tells it apart from other steps of a query, which has the same one in all runs.
+            by: The columns of the key.
         """
         self.name = chain.name
         # A query may have several, of the same run, micro-batches and shards.
+        self._own_name = name
         self._id = uuid.uuid4().hex
         # A restart goes on with the calls of the run before if it would call as that did. What is
         # pickled alike calls alike; what is not may do so, and is called for again.
@@ -223,7 +232,7 @@ class Step(Shipment):
             key=int(key[0]),
             count=0 if self._shards is None else self._shards.count(),
             by=self._by,
-            step=self._id,
+            step=self._own_name,
             partition=0 if context is None else context.partitionId(),
             query=self._told(_QUERY) or self._id,
             calls=self._calls,
@@ -231,6 +240,7 @@ class Step(Shipment):
             batch=None if batch is None else int(batch),
         )
         connection = Connection.of_this_worker()
+        connection.end_behind_tasks()
         with connection.interrupted_by_hang_up(), told_to_spark(), in_micro_batch(shard.batch):
             return run_step(
                 self._chain,
@@ -239,6 +249,7 @@ class Step(Shipment):
                 self._bundles(frames),
                 columns=self._columns,
                 shard=shard,
+                is_broken_off=connection.has_hung_up,
             )
 
     @staticmethod

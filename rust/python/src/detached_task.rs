@@ -156,15 +156,20 @@ impl DetachedTask {
             Claim::Other => return Err(other_rows()),
             Claim::New => {}
         }
-        for batch in py.detach(|| ipc::read(rows)).map_err(|error| unreadable(&error))? {
-            let mut batch = batch;
+        let batches = py.detach(|| ipc::read(rows)).map_err(|error| unreadable(&error))?;
+        for (number, mut batch) in batches.into_iter().enumerate() {
             loop {
                 match py.detach(|| task.put_within(batch, TURN)) {
                     Ok(true) => break,
                     Ok(false) => return Ok(false),
                     Err(returned) => batch = returned,
                 }
-                py.check_signals()?;
+                py.check_signals().inspect_err(|_| {
+                    if number > 0 {
+                        // Nobody could tell how much of a bundle is there.
+                        task.abandon();
+                    }
+                })?;
             }
         }
         task.note(bundle);
@@ -185,6 +190,12 @@ impl DetachedTask {
                 Err(error) => return Err(to_exception(py, &error)),
             }
         }
+    }
+
+    /// Leaves a part to the step that begins it again.
+    fn leave(&self) -> PyResult<()> {
+        self.task()?.leave();
+        Ok(())
     }
 
     fn put_failure(&self, error: Bound<'_, PyAny>) {

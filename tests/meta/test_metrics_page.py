@@ -10,6 +10,7 @@ import sparkawait.arrow
 from sparkawait._plan.resolve import resolve
 from sparkawait._worker import metrics as task_metrics
 from sparkawait._worker.blocking_calls import HELD
+from sparkawait.spark.step import PROGRESS
 from tests.meta.repository import ROOT
 
 PAGE = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
@@ -29,6 +30,14 @@ def test_every_metric_is_described_once_and_none_is_invented():
     added = {"tasks", "failed_tasks", task_metrics._OPERATORS, NAMED_BY_USERS}
     added |= {f"function.{HELD}"}
     assert sorted(described()) == sorted(written | added)
+
+
+def test_the_alarms_of_a_stream_are_those_that_its_progress_tells():
+    page = (ROOT / "docs" / "guides" / "operate-a-stream.md").read_text(encoding="utf-8")
+    alarms = page.partition("## Alarms\n")[2]
+    [example] = re.findall(r"^# Row\((.*)\)$", alarms, re.MULTILINE)
+    assert re.findall(r"(\w+)=", example) == list(PROGRESS)
+    assert re.findall(r"^\| `(\w+)` \|", alarms, re.MULTILINE) == list(PROGRESS)
 
 
 def test_what_a_task_reports_is_what_is_described():

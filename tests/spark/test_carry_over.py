@@ -16,17 +16,19 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
+import pyarrow as pa
 import pyspark
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
 import sparkawait as sa
+from sparkawait._worker.bundles import _ipc
 from sparkawait._worker.pace import LEAST
 from sparkawait._worker.step import StepEnd
 from sparkawait.exceptions import ConfigurationError
 from sparkawait.spark import carry
-from sparkawait.spark.step import Step, shard_keys
+from sparkawait.spark.step import PROGRESS, Step, shard_keys
 from tests.spark.calls import Once
 from tests.spark.carried import SLOW, STORE, lookup, of_each_emit, of_each_vehicle
 from tests.support.sql_conf import sql_conf
@@ -55,6 +57,7 @@ def test_a_slow_call_does_not_hold_its_micro_batch_and_is_made_once(stream, emit
     numbers = stream.numbers()
     assert max(it["carried"] for it in numbers) > 0
     assert max(it["redone_total"] for it in numbers) == 0
+    assert {tuple(it) for it in numbers} == {PROGRESS}
     assert all(it["accounts"] for it in numbers)
 
 
@@ -508,7 +511,7 @@ def test_metrics_count_rows_of_all_micro_batches(spark, stream):
     assert (found["admitted"], found["emitted"], found["attempts"]) == (20, 20, 20)
 
 
-@pytest.mark.parametrize("outputs", [[], [b"rows"]])
+@pytest.mark.parametrize("outputs", [[], [_ipc(pa.record_batch({"id": [3, 4]}))]])
 def test_what_a_step_puts_out_is_joined_without_a_warning(outputs):
     """PySpark puts an empty frame behind it, for each shard and micro-batch."""
     step = object.__new__(Step)
@@ -519,7 +522,8 @@ def test_what_a_step_puts_out_is_joined_without_a_warning(outputs):
         warnings.simplefilter("error")
         joined = pd.concat([frame, empty], ignore_index=True)
     assert joined["payload"].tolist() == [*outputs, None]
-    assert joined["carried"].tolist() == [*(0 for _ in outputs), 7]
+    assert joined["rows"].tolist() == [*(2 for _ in outputs), None]
+    assert joined["carried"].tolist() == [*(None for _ in outputs), 7]
 
 
 def test_each_partition_of_a_shuffle_has_a_key(spark):

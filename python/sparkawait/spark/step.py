@@ -151,6 +151,8 @@ STATE_TYPES = StructType(
 """What Spark keeps of a shard."""
 
 NUMBERS = ("carried", "held", "adopted", "redone", "redone_total")
+PROGRESS = (*NUMBERS, "oldest", "accounts")
+"""What the progress of a query tells of a call, in this order."""
 STEP_TYPES = StructType(
     [
         StructField("payload", BinaryType()),

@@ -126,6 +126,10 @@ class CircuitBreaker:
 
     While it is open, rows wait for up to ``max_wait``, or fail at once with ``when_open="fail"``.
 
+    Where they wait, an outage takes one try of a row, however many of its calls are dropped, as
+    long as the channel has no answer between them. A row that would end opens it, too, and waits
+    for a probe.
+
     It opens after `after_failures` failed calls in a row. Then the channel makes one probe after
     `initial`, and the next ones after twice that time each, up to `maximum` (give or take a tenth).
     The first answer closes it; calls then grow from one at a time. A call has failed if it was

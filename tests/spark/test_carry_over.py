@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import warnings
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -31,6 +32,7 @@ from sparkawait.spark import carry
 from sparkawait.spark.step import PROGRESS, Step, shard_keys
 from tests.spark.calls import Once
 from tests.spark.carried import SLOW, STORE, lookup, of_each_emit, of_each_vehicle
+from tests.support.scripted_server import Answer, ScriptedServer
 from tests.support.sql_conf import sql_conf
 from tests.support.waiting import wait_until
 
@@ -59,6 +61,35 @@ def test_a_slow_call_does_not_hold_its_micro_batch_and_is_made_once(stream, emit
     assert max(it["redone_total"] for it in numbers) == 0
     assert {tuple(it) for it in numbers} == {PROGRESS}
     assert all(it["accounts"] for it in numbers)
+
+
+@of_each_vehicle
+def test_no_row_in_flight_ends_while_a_service_is_down(stream):
+    rows, down = 4, 37
+
+    def answer(target: str, before: int) -> Answer:
+        if before < down:
+            return 503, {}, b""
+        return 200, {}, b'{"doubled": %d}' % (2 * int(target[1:]))
+
+    with ScriptedServer(answer) as server:
+        out = sa.unordered_wait(
+            stream.source,
+            sa.http.get(server.url + "/{id}", "doubled bigint"),
+            retry=sa.retry.fixed_delay(3, "3ms", budget=None),
+            circuit_breaker=sa.CircuitBreaker(initial="7ms", maximum="31ms"),
+            carry_over=sa.CarryOver(vehicle=stream.vehicle),
+            info="call",
+        )
+        stream.put(range(rows))
+        stream.start(out)
+        stream.until_out(range(rows))
+        stream.stop()
+
+    assert sorted(stream.rows) == [*range(rows)]
+    of_row = Counter(int(it[1:]) for it in server.targets)
+    assert {id_: told.attempts for id_, told in stream.told.items()} == of_row
+    assert down < len(server.targets) <= down + 2 * rows
 
 
 @of_each_vehicle

@@ -12,6 +12,7 @@ mod hedge_handler;
 mod hedging;
 mod in_flight;
 mod metrics;
+mod outage_handler;
 mod remarks;
 mod result_handler;
 mod single_channel;
@@ -24,7 +25,7 @@ pub use action::{
     Actions, AttemptId, Completion, Emitted, Ended, Failure, Handled, Invocation, Remark, Retry,
 };
 pub use config::{Begins, Config, EndOfInput, FailAfter, FailurePolicy, OutputMode};
-pub use earlier_attempts::Divided;
+pub use earlier_attempts::Uncounted;
 pub use metrics::{Levels, Metrics};
 pub use snapshot::{Snapshot, SnapshotRecord, SnapshotState};
 

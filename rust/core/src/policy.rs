@@ -51,7 +51,7 @@ pub use limit_left::{Counted, LimitLeft, Renewal};
 pub use limit_metrics::LimitMetrics;
 pub use open_request::RequestConfig;
 pub(crate) use open_request::{InPart, OpenRequest};
-pub use pause::{Pause, PauseConfig};
+pub use pause::{Pause, PauseConfig, Watch};
 pub use permit_source::PermitSource;
 pub use rate_limit::{RateLimit, RateLimitConfig};
 pub use rate_limits::{PermitSources, RateLimitConfigs, usual_costs};

@@ -21,7 +21,7 @@ mod site;
 use budget::Budget;
 pub use cache::{Cache, Source};
 use held::Held;
-use site::{AskedPause, Flying, asks_for_retry, is_failure, is_reply, outcome_of};
+use site::{AskedPause, Flying, asks_for_retry, is_drop, is_failure, is_reply, outcome_of};
 pub use site::{Made, Outcome, Row, Site, State, Why};
 
 /// A row as it came to an operator.
@@ -58,6 +58,7 @@ impl Model {
         let sites = scenario.operators.iter().enumerate().flat_map(|(operator, plan)| {
             let is_last = operator + 1 == count;
             plan.calls.iter().map(move |calls| Site {
+                knows_outages: calls.is_answered() && !has_parts,
                 held: Held::new(scenario.seed, plan, calls).filter(|_| is_last && !has_parts),
                 budget: Budget::new(calls, has_parts),
                 ..Site::new(operator, plan, calls)
@@ -253,6 +254,8 @@ impl Model {
         }
         let may_retry = plan.may_retry(row.tries()) && plan.is_repeatable;
         let due = plan.back_off(row.tries()).map(|it| now + it);
+        // It is held, and waits for a probe, or has ended.
+        let may_be_held = of_attempt && plan.holds() && plan.is_repeatable;
         let (asks, next) = (plan.asks_on_timeout, RULES.next(Ended::AttemptTimedOut, may_retry));
         let row = here.rows.get_mut(&id).expect("it was there");
         row.live -= 1;
@@ -267,6 +270,7 @@ impl Model {
         let retried = (of_attempt && next == Next::BackOff).then_some(due).flatten();
         let failed = State::Done(Outcome::Failed(Why::Time));
         let state = match (of_row, retried) {
+            _ if may_be_held => State::Cut { due: Some(now) },
             (true, due @ Some(_)) => State::Cut { due },
             (false, Some(due)) => State::BackOff { due },
             (true, None) if asks && of_attempt => State::Cut { due: None },
@@ -301,11 +305,10 @@ impl Model {
 
     /// A call is answered; what it says is in the mail.
     pub fn replied(&mut self, site: usize, attempt: AttemptId, id: Id, said: Said, now: u64) {
-        let keeps_before = self.keeps_before;
         if attempt.attempt == AttemptId::TIMEOUT {
             return self.told_what_times_out(site, id, said, now);
         }
-        let here = &mut self.sites[site];
+        let (keeps_before, here) = (self.keeps_before, &mut self.sites[site]);
         let Some(call) = here.flying.remove(&attempt) else {
             // One of two answers to a call: if the task sees them together, it hears the pause of each.
             if let (Said::Failure { pause: Some(_), .. }, Some(row)) = (said, here.rows.get(&id)) {
@@ -317,12 +320,13 @@ impl Model {
         if call.is_doomed {
             return;
         }
+        let is_vague = here.has_vague_tries();
         let Some(row) = here.rows.get_mut(&id) else { return };
+        let channel = row.channel.filter(|_| here.plan.channels.is_some());
         here.in_the_mail.extend(is_reply(said).then_some((row.channel, now)));
         row.live -= 1;
         let is_divided = matches!(said, Said::Failure { asks: Asks::InPart(_), .. });
         if let Some(budget) = here.budget.as_mut().filter(|_| !is_divided) {
-            let channel = row.channel.filter(|_| here.plan.channels.is_some());
             budget.ended(id, row.tries(), channel, said);
         }
         let asks = asks_for_retry(said, here.is_branch, &here.plan);
@@ -330,24 +334,27 @@ impl Model {
         let is_left = asks || matches!(said, Said::Failure { asks: Asks::IfRepeatable, .. });
         row.answered_at = Some((here.parks, is_left, is_divided));
         if let Said::Failure { pause: Some(nanos), .. } = said {
-            let channel = row.channel.filter(|_| here.plan.channels.is_some());
             here.told.push(AskedPause { channel, until: now + nanos, started: call.started });
         }
-        let is_beside = row.live > 0;
-        if is_left && is_beside {
+        if is_left && row.live > 0 {
             return;
         }
-        let may_retry = asks && here.plan.may_retry(row.tries());
+        let answers = here.answers.entry(channel).or_default();
+        let is_outage = row.is_in_outage(said, answers, asks && here.plan.holds(), now);
+        if asks && is_vague && is_drop(said) {
+            return row.set(State::Cut { due: Some(now + said.after()) }, now, keeps_before);
+        }
         let ended = match said {
             _ if is_divided => Ended::Divided,
             _ if asks => Ended::AsksForRetry,
             Said::Results { .. } => Ended::Answered,
             Said::Failure { .. } => Ended::Failed,
         };
-        let next = RULES.next(ended, may_retry);
+        let can_retry = is_outage || here.plan.may_retry(row.tries());
+        let next = RULES.next(ended, asks && can_retry);
         if let Some(after) = row.waits_for(next, said, &here.plan) {
-            row.set(State::BackOff { due: now + after }, now, keeps_before);
-            row.divided += u32::from(is_divided);
+            row.set(State::resting(is_vague, now, after, said), now, keeps_before);
+            row.uncounted += u32::from(is_divided || is_outage);
             return;
         }
         let outcome = outcome_of(said, here.is_branch);

@@ -388,7 +388,10 @@ impl Run {
         let refuses = |it: &Site| fails(it) && it.plan.pause.is_some_and(|it| it.refuses);
         let may = match error {
             // One that was refused was not called.
-            TaskError::Row { .. } => world.model.is_ending || world.model.sites.iter().any(refuses),
+            TaskError::Row { .. } => {
+                let may_end = |it: &Site| refuses(it) || fails(it) && it.has_vague_tries();
+                world.model.is_ending || world.model.sites.iter().any(may_end)
+            }
             // A row that timed out before it was called was not seen.
             TaskError::TimedOut { .. } => world.model.sites.iter().any(fails),
             TaskError::Internal(text) => text == "the input fails",

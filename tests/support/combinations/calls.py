@@ -7,6 +7,7 @@ Used on the event loop thread and on the threads of a server.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import random
 import threading
@@ -53,6 +54,9 @@ class Call:
     state: State = "running"
     error: Deed | None = None
     """What the exception was that ended it: its own, or that of a row beside it."""
+    began: int = 0
+    ended: int | None = None
+    """Its places among the beginnings and ends of all calls of its function."""
 
     @property
     def status(self) -> int:
@@ -82,6 +86,7 @@ class Calls:
         self.running: set[Call] = set()
         self.groups = 0
         """Calls of many rows that run."""
+        self.places = itertools.count()
         self._lock = threading.Lock()
         # Calls that are given up end when they notice it: on a server and in a thread never.
         self.is_exact_beside = part.kind != "http" or not part.has_limits_in_time
@@ -94,7 +99,9 @@ class Calls:
         with self._lock:
             if self.has_ended and self.is_exact_beside:
                 self.broken.append(f"a call began after the end, for {len(rows)} rows")
-            calls = [self._call(row) for row in rows]
+            calls, place = [self._call(row) for row in rows], next(self.places)
+            for call in calls:
+                call.began = place
             self.running.update(calls)
             self.groups += 1
             self.starts += [(time.monotonic(), row) for row in rows]
@@ -107,8 +114,9 @@ class Calls:
         """Notes what became of them."""
         deeds = [call.deed for call in calls if call.deed != "results"]
         with self._lock:
+            place = next(self.places)
             for call in calls:
-                call.state = state
+                call.state, call.ended = state, place
                 call.error = deeds[0] if state == "failed" else None
                 self.running.discard(call)
             self.groups -= 1

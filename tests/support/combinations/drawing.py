@@ -87,6 +87,13 @@ class Part:
         return 1 if self.retry is None else 1 + self.retry.max_retries
 
     @property
+    def holds(self) -> bool:
+        """Whether a circuit breaker has rows wait for a destination that is down."""
+        breaker = self.options.get("circuit_breaker")
+        is_bounded = "timeout" in self.options or "max_wait" in self.options
+        return breaker is not None and breaker.when_open == "wait" and is_bounded
+
+    @property
     def retry(self) -> sa.AsyncRetryStrategy | None:
         """What is tried again, also if nothing was said of it."""
         retry = self.options.get("retry", ONLY_REFUSED)
@@ -131,6 +138,7 @@ def draw(seed: int) -> Case:
     parts = [_of_columns(random.Random(f"arrow {seed}"), part) for part in parts]  # noqa: S311
     parts = [_failing(random.Random(f"fail {seed}"), part) for part in parts]  # noqa: S311
     parts = [_told(random.Random(f"info {seed} {it.number}"), it) for it in parts]  # noqa: S311
+    parts = [_patient(random.Random(f"wait {seed} {it.number}"), it) for it in parts]  # noqa: S311
     return replace(case, parts=tuple(parts))
 
 
@@ -161,6 +169,14 @@ def _told(chance: random.Random, part: Part) -> Part:
     if not _maybe(chance, 0.4):
         return part
     return replace(part, options={**part.options, "info": f"i{part.number}"})
+
+
+def _patient(chance: random.Random, part: Part) -> Part:
+    """Has rows of some circuit breakers wait longer than any case lasts."""
+    breaker = part.options.get("circuit_breaker")
+    if breaker is None or breaker.when_open == "fail" or not _maybe(chance, 0.7):
+        return part
+    return replace(part, options={**part.options, "max_wait": "331s"})
 
 
 def _draw(seed: int) -> Case:

@@ -6,9 +6,11 @@ It follows no clock: a call that was made and what it came to decide what its ro
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -60,6 +62,66 @@ def wants_retry(part: Part, call: Call) -> bool:
         return call.error == "raises" and is_worth_it
     by_exception = call.error == "raises" if retry.if_exception is not None else not retry.if_result
     return by_exception and not retry.only_refused
+
+
+def is_drop(part: Part, call: Call) -> bool:
+    """Whether a call may have been lost on its destination."""
+    return call.state != "answered" and (call.state != "failed" or wants_retry(part, call))
+
+
+def may_be_uncounted(calls: Calls, of_row: Sequence[Call]) -> list[int]:
+    """Returns the numbers of the calls of a row that may have taken none of its tries.
+
+    Where a circuit breaker holds rows, a call that is dropped takes no try if the one before it was
+    dropped, too, and the destination has answered nothing since then. A retry begins when that drop
+    is known, so an answer while it runs is one since then, if the task has heard of it.
+    """
+    part = calls.part
+    # Threads and connections overtake one another, and nobody hears what a call that was given up
+    # answers.
+    if part.kind == "http" or part.is_plain or part.has_limits_in_time:
+        return [it.number for it in of_row[1:]] if part.holds else []
+    return [
+        second.number
+        for _, second in _drops_in_a_row(part, of_row)
+        if not any(
+            second.began < it.ended < (second.ended or math.inf)
+            for it in _all(calls)
+            if it.ended is not None
+            and (it.state == "answered" or it.error == "refuses")
+            and _are_of_one_channel(part, it, second)
+        )
+    ]
+
+
+def uncounted(calls: Calls, of_row: Sequence[Call]) -> list[int]:
+    """Returns the numbers of those that have taken no try for certain.
+
+    The task may hear of several calls at once, the answers first. So here no call may have been
+    answered from the end of the dropped one on, up to the end of all.
+    """
+    may_be_answers = [it for it in _all(calls) if not is_drop(calls.part, it)]
+    since = max((it.ended or 0 for it in may_be_answers), default=-1)
+    drops = _drops_in_a_row(calls.part, of_row)
+    return [second.number for first, second in drops if (first.ended or -1) > since]
+
+
+def _drops_in_a_row(part: Part, of_row: Sequence[Call]) -> list[tuple[Call, Call]]:
+    if not part.holds:
+        return []
+    return [
+        (first, second)
+        for first, second in pairwise(of_row)
+        if is_drop(part, first) and is_drop(part, second)
+    ]
+
+
+def _all(calls: Calls) -> list[Call]:
+    return [it for of_row in calls.of.values() for it in of_row]
+
+
+def _are_of_one_channel(part: Part, one: Call, other: Call) -> bool:
+    return "channel" not in part.options or one.row["c"] == other.row["c"]
 
 
 def is_exact(part: Part, calls: Calls) -> bool:
@@ -169,12 +231,13 @@ class Model:
         if part.kind != "http" and calls.running:
             yield f"{len(calls.running)} calls ran on after the end"
         splits = part.batch is not None and part.batch.split_on_error
-        most = part.max_attempts * (2 if "hedge" in part.options else 1)
         for ident, of_row in calls.of.items():
+            uncounted = len(may_be_uncounted(calls, of_row))
+            most = (part.max_attempts + uncounted) * (2 if "hedge" in part.options else 1)
             if len(of_row) > most and not splits:
                 yield f"row {ident}: {len(of_row)} calls of {most}"
             if is_whole and is_exact(part, calls):
-                yield from self._of_retries(part, ident, of_row)
+                yield from self._of_retries(calls, ident, of_row)
             may_not = not calls.is_repeatable and "hedge" not in part.options
             if "attempt_timeout" in part.options and may_not:
                 for call in of_row[:-1]:
@@ -182,10 +245,12 @@ class Model:
                         yield f"row {ident}: called again after a call that may have been made"
         yield from self._of_limits(calls)
 
-    def _of_retries(self, part: Part, ident: str, of_row: Sequence[Call]) -> Iterator[str]:
+    def _of_retries(self, calls: Calls, ident: str, of_row: Sequence[Call]) -> Iterator[str]:
+        part, may, must = calls.part, may_be_uncounted(calls, of_row), uncounted(calls, of_row)
         for number, call in enumerate(of_row, 1):
             is_last = number == len(of_row)
-            asks = wants_retry(part, call) and number < part.max_attempts
+            known = sum(it <= number for it in (must if is_last else may))
+            asks = wants_retry(part, call) and number < part.max_attempts + known
             if asks == is_last:
                 what = call.error or call.state
                 yield f"row {ident}: call {number} of {len(of_row)} ended with {what}"

@@ -10,7 +10,7 @@ use super::tickets::{Call, Tickets};
 use crate::element::Key;
 use crate::policy::{
     CallLimits, CallSign, Costs, InPart, LimitMetrics, Line, OpenRequest, PermitSources,
-    PolicyConfig, RetryBudget,
+    PolicyConfig, RetryBudget, Watch,
 };
 use crate::queue::EntryId;
 use crate::time::ProcessingTime;
@@ -275,6 +275,25 @@ impl ChannelPolicies {
             held_until,
             is_watching,
             paused_since: limits.paused_since(counts_asked, now),
+        }
+    }
+
+    /// Returns what is known of a destination whose records wait for its probes.
+    pub(super) fn watch(&self, id: ChannelId) -> Option<Watch> {
+        self.get(id).and_then(|it| it.limits.watch())
+    }
+
+    /// Lets the call after the next drop be made at once.
+    pub(super) fn doubt(&mut self, id: ChannelId) {
+        if let Some(it) = self.channels.get_mut(id.0 as usize) {
+            it.limits.doubt();
+        }
+    }
+
+    /// Pauses a channel after a drop.
+    pub(super) fn trip(&mut self, id: ChannelId, now: ProcessingTime) {
+        if let Some(it) = self.channels.get_mut(id.0 as usize) {
+            it.limits.trip(now);
         }
     }
 

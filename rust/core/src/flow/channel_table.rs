@@ -330,7 +330,7 @@ impl ChannelTable {
         if self.policies.is_some() {
             self.consult(id, now);
         }
-        self.watch_outage(id, now);
+        self.watch_wait(id, since.min(self.channels[id].starved_since), now);
         self.ask(id);
     }
 

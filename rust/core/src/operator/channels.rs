@@ -86,8 +86,11 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             && let (queue, Some(channels)) = (&mut self.queue, &mut self.channels)
             && channels.has_unserved()
         {
+            let earlier = &self.earlier;
             let waits = |it: &mut InFlight<E>| it.waits_since();
-            let since = |id| queue.get_mut(id).and_then(waits).unwrap_or(now);
+            let mut waits = |id| queue.get_mut(id).and_then(waits);
+            // One that is held has waited all the time, also while it was a probe.
+            let since = |id| earlier.held_since(id).or_else(|| waits(id)).unwrap_or(now);
             let Some((id, why)) = channels.next_unserved(now, since) else { return };
             let Some(in_flight) = queue.get_mut(id) else { continue };
             channels.resume(in_flight.channel);
@@ -97,7 +100,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                     self.finish(id, Err(Failure::ended(Ended::Refused { rest }, last)), now);
                 }
                 Unserved::Unavailable { is_paused } => {
-                    let since = in_flight.waits_since().unwrap_or(now);
+                    let held_since = self.earlier.held_since(id);
+                    let since = held_since.or_else(|| in_flight.waits_since()).unwrap_or(now);
                     in_flight.phase = Phase::TimedOut;
                     let waited = now.saturating_since(since);
                     self.run_out(id, Ended::Unavailable { waited, is_paused }, now);

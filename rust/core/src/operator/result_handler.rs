@@ -5,9 +5,13 @@
 //! Flink's `AsyncWaitOperator`. Every path to a final outcome ends in `conclude`,
 //! so "first completion wins" is decided in one place.
 
+use std::time::Duration;
+
 use super::action::{AttemptId, Completion, Emitted, Ended, Failure, Handled, Invocation, Retry};
 use super::in_flight::{Calls, LastCall, Phase, Run};
-use super::{AsyncWaitOperator, Begins, EndOfInput, FailAfter, FailurePolicy, Outcome};
+use super::{
+    AsyncWaitOperator, Begins, EndOfInput, FailAfter, FailurePolicy, Outcome, outage_handler,
+};
 use crate::policy::CallSign;
 use crate::queue::{EntryId, StreamElementQueue};
 use crate::retry::mix;
@@ -21,7 +25,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         completion: Completion<R, F>,
         now: ProcessingTime,
     ) -> Handled {
-        let retries = self.may_retry(attempt, completion.retry);
+        let retries = self.may_retry(attempt, completion.retry, completion.sign, now);
         if retries {
             self.begin_budget(attempt, completion.sign, now);
         }
@@ -61,7 +65,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         let was_called = completion.sign != CallSign::NotCalled;
         self.note_first(attempt, is_answer, was_called, now);
         let attempt = attempt.first();
-        let retries = self.may_retry(attempt, completion.retry);
+        let retries = self.may_retry(attempt, completion.retry, completion.sign, now);
         let Some(in_flight) = self.queue.get_mut(attempt.entry) else { return Handled::Ignored };
         let call = in_flight.end_call(retries);
         let handled = self.end_attempt(attempt, call, completion, now);
@@ -97,6 +101,14 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                 channels.forget_price(entry);
                 channels.end_call(channel, nanos);
             } else {
+                outage_handler::note(
+                    channels,
+                    &mut self.earlier,
+                    &self.config,
+                    (channel, attempt),
+                    completion.sign,
+                    now,
+                );
                 channels.finish_call(channel, nanos, now);
             }
         } else if completion.sign.is_reply() {
@@ -152,15 +164,23 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         number
     }
 
-    /// Returns whether another attempt may follow one that ended so.
-    pub(super) fn may_retry(&self, attempt: AttemptId, retry: Retry) -> bool {
+    /// Returns whether another attempt may follow one that ended so: the one place that answers this.
+    pub(super) fn may_retry(
+        &mut self,
+        attempt: AttemptId,
+        retry: Retry,
+        sign: CallSign,
+        now: ProcessingTime,
+    ) -> bool {
         if matches!(retry, Retry::InPart { .. }) {
             return true;
         }
-        let strategy = self.config.retry.as_ref();
-        self.is_worth_it(retry)
-            && strategy.is_some_and(|it| it.can_retry(self.earlier.try_of(attempt)))
-            && !self.is_draining()
+        if !self.is_worth_it(retry) || self.is_draining() {
+            return false;
+        }
+        let Some(strategy) = &self.config.retry else { return false };
+        let has_tries = strategy.can_retry(self.earlier.try_of(attempt));
+        self.outlasts(attempt, sign, now).unwrap_or(has_tries)
     }
 
     const fn is_worth_it(&self, retry: Retry) -> bool {
@@ -182,8 +202,11 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         now: ProcessingTime,
     ) {
         let Some(strategy) = self.config.retry else { return };
+        let is_held = self.hold(attempt.entry, sign, now);
         let delay = match retry {
             Retry::After(delay) => delay,
+            // Its probe is made when that is due.
+            _ if is_held => Duration::ZERO,
             Retry::Yes | Retry::IfRepeatable | Retry::No | Retry::InPart { .. } => {
                 // Calls that are made of several records begin at one moment, and end so. They wait
                 // alike, and can go together again.
@@ -192,7 +215,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                     Begins::WhenSaid => since.as_nanos(),
                 };
                 let random = mix(self.config.seed, origin, attempt.attempt);
-                strategy.backoff(self.earlier.try_of(attempt), random)
+                strategy.backoff(self.earlier.failures(attempt), random)
             }
         };
         let Some(in_flight) = self.queue.get_mut(attempt.entry) else { return };
@@ -208,8 +231,13 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         let channel = in_flight.channel;
         self.rest_until(attempt, due);
         let channels = self.channels.as_mut().filter(|_| costs_token);
-        if channels.is_none_or(|it| it.take_token(channel, attempt.entry, now)) {
+        if channels.is_some_and(|it| !it.take_token(channel, attempt.entry, now)) {
+            return;
+        }
+        if due > now || !is_held {
             self.timers.back_offs.push(due, attempt);
+        } else {
+            self.retry(attempt, now);
         }
     }
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::action::Failure;
-use super::earlier_attempts::Divided;
+use super::earlier_attempts::Uncounted;
 use crate::element::{Key, StreamElement, StreamRecord};
 use crate::policy::Price;
 
@@ -42,8 +42,8 @@ pub enum SnapshotState<R, F> {
         was_running: bool,
         /// What the last attempt that failed came to.
         last_failure: Option<F>,
-        /// Attempts that were followed by a call of a part, and not by a retry.
-        divided: Divided,
+        /// Attempts that have used up no try.
+        uncounted: Uncounted,
     },
     /// Completed but not emitted; it is emitted after a restore without a call.
     Completed(Result<R, Failure<F>>),

@@ -45,7 +45,7 @@ impl<E: Clone, R: Clone, F: Clone> AsyncWaitOperator<E, R, F> {
                 },
                 was_running: in_flight.run().is_some(),
                 last_failure: self.earlier.failure(entry.id).cloned(),
-                divided: self.earlier.divided(entry.id),
+                uncounted: self.earlier.uncounted(entry.id, self.held_by(in_flight.channel)),
             },
         };
         SnapshotRecord {
@@ -159,9 +159,10 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                 backoff_left,
                 was_running,
                 last_failure,
-                divided,
+                uncounted,
             } => {
-                self.earlier.restore(id, last_failure, divided);
+                let watch = self.held_by(channel_id);
+                self.earlier.restore(id, last_failure, uncounted, watch);
                 self.note_price(id, price, None);
                 // Until it is known better, and so that its channel counts it as waiting.
                 self.block(id);

@@ -7,7 +7,7 @@
 use super::action::{AttemptId, Ended, Failure, Invocation, Retry};
 use super::in_flight::{Calls, InFlight, Phase, Run};
 use super::timers::Timer;
-use super::{AsyncWaitOperator, Outcome};
+use super::{AsyncWaitOperator, Outcome, outage_handler};
 use crate::policy::CallSign;
 use crate::queue::{AnyStreamElementQueue, EntryId, StreamElementQueue};
 use crate::time::ProcessingTime;
@@ -166,7 +166,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         let run = in_flight.filter(|_| !self.is_closed).and_then(|it| it.run());
         let Some(Run { calls, since, .. }) = run else { return };
         self.note_silence(since, now);
-        let repeats = self.may_retry(attempt.first(), Retry::IfRepeatable);
+        let repeats = self.may_retry(attempt.first(), Retry::IfRepeatable, CallSign::TimedOut, now);
         if repeats {
             self.begin_budget(attempt, CallSign::TimedOut, now);
         }
@@ -181,7 +181,18 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         let in_flight = self.queue.get_mut(attempt.entry);
         if let (Some(in_flight), Some(channels)) = (in_flight, &mut self.channels) {
             let (channel, number) = (in_flight.channel, Some(self.earlier.try_of(attempt)));
-            channels.observe_attempt(channel, call, number, (since, now), CallSign::TimedOut);
+            let sign = CallSign::TimedOut;
+            channels.observe_attempt(channel, call, number, (since, now), sign);
+            if repeats {
+                outage_handler::note(
+                    channels,
+                    &mut self.earlier,
+                    &self.config,
+                    (channel, attempt),
+                    sign,
+                    now,
+                );
+            }
             channels.finish_call(channel, now.nanos_since(since), now);
         }
         if repeats {
@@ -206,7 +217,11 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         self.backing_off -= 1;
         match &mut self.channels {
             None => self.waiting.push_back(attempt.entry),
-            Some(channels) => channels.wait(in_flight.channel, attempt.entry, true, now, now),
+            Some(channels) => {
+                let held_since = self.earlier.held_since(attempt.entry);
+                let (is_next, since) = (held_since.is_none(), held_since.unwrap_or(now));
+                channels.wait(in_flight.channel, attempt.entry, is_next, since, now);
+            }
         }
     }
 

@@ -10,7 +10,7 @@ use super::costs::{Costs, MAX_LIMITS};
 use super::ended_call::EndedCall;
 use super::limit_left::LimitLeft;
 use super::open_request::RequestConfig;
-use super::pause::{LONGEST_ASKED, Pause, PauseConfig};
+use super::pause::{LONGEST_ASKED, Pause, PauseConfig, Watch};
 use super::rate_limit::{RateLimit, RateLimitConfig};
 use super::rate_limits::{PermitSources, RateLimitConfigs};
 use super::retry_budget::RetryBudgetConfig;
@@ -160,6 +160,20 @@ impl CallLimits {
         }
     }
 
+    /// Lets the call after the next drop be made at once, see [`Pause::doubt`].
+    pub const fn doubt(&mut self) {
+        if let Some(pause) = &mut self.pause {
+            pause.doubt();
+        }
+    }
+
+    /// Pauses the destination, see [`Pause::trip`].
+    pub fn trip(&mut self, now: ProcessingTime) {
+        if let Some(pause) = &mut self.pause {
+            pause.trip(now);
+        }
+    }
+
     /// Makes no call before `until`, see [`Pause::pause_until`]; after an hour one is made anyway.
     /// The service counts otherwise than its limits here, so what these have saved is given up.
     pub fn pause_until(
@@ -272,6 +286,11 @@ impl CallLimits {
     /// Returns for how long at least records fail instead of waiting, see [`Pause::refuses_for`].
     pub fn refuses_for(&self, now: ProcessingTime) -> Option<Duration> {
         self.pause.as_ref().and_then(|it| it.refuses_for(now))
+    }
+
+    /// Returns what is known of the destination, see [`Pause::watch`].
+    pub fn watch(&self) -> Option<Watch> {
+        self.pause.as_ref().and_then(Pause::watch)
     }
 
     /// Returns since when the destination has dropped its calls and is left alone, or asked to be, if

@@ -47,6 +47,17 @@ enum State {
     Recovering { calls: u32 },
 }
 
+/// What is known of a destination that rows are held for, see [`Pause::watch`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watch {
+    /// How many calls it has answered so far.
+    pub answers: u64,
+    /// How many it has dropped.
+    pub drops: u64,
+    /// Whether it is left alone, or was until a moment ago: a probe says when the next call is made.
+    pub is_left_alone: bool,
+}
+
 /// Whether a destination is paused.
 ///
 /// This is not a circuit breaker, whose open state fails whatever comes: an outage of a minute
@@ -59,6 +70,9 @@ enum State {
 ///                     ^                 |                    |
 ///                     +----- drop ------+-------- drop ------+
 /// ```
+///
+/// Few records may end before they have had so many drops. The operator keeps them, and
+/// [trips](Self::trip) it.
 #[derive(Clone, Copy, Debug)]
 pub struct Pause {
     config: PauseConfig,
@@ -75,6 +89,12 @@ pub struct Pause {
     asked_from: Option<ProcessingTime>,
     /// Since when it is not open, without an answer.
     down_since: Option<ProcessingTime>,
+    /// Calls that it has answered.
+    answers: u64,
+    /// Calls that it has dropped.
+    drops: u64,
+    /// Whether the next drop may be the fault of its record: then another call is made at once.
+    is_doubtful: bool,
 }
 
 impl Pause {
@@ -91,6 +111,31 @@ impl Pause {
             asked_at: zero,
             asked_from: None,
             down_since: None,
+            answers: 0,
+            drops: 0,
+            is_doubtful: false,
+        }
+    }
+
+    /// Returns what is known of it, if records wait for its probes; `None` if drops do not pause it, or
+    /// its records fail instead.
+    pub const fn watch(&self) -> Option<Watch> {
+        if self.config.after_drops.is_none() || self.config.refuses {
+            return None;
+        }
+        let is_left_alone = !matches!(self.state, State::Open { .. });
+        Some(Watch { answers: self.answers, drops: self.drops, is_left_alone })
+    }
+
+    /// Lets the call after the next drop be made at once: that drop may be the fault of its record.
+    pub const fn doubt(&mut self) {
+        self.is_doubtful = true;
+    }
+
+    /// Pauses it after the last drop, however few there were.
+    pub fn trip(&mut self, now: ProcessingTime) {
+        if matches!(self.state, State::Open { .. }) {
+            self.pause(now);
         }
     }
 
@@ -161,6 +206,8 @@ impl Pause {
         self.pauses = self.pauses.saturating_add(1);
         self.paused_at = now;
         self.down_since.get_or_insert(now);
+        let wait = if self.is_doubtful { Duration::ZERO } else { wait };
+        self.is_doubtful = false;
         self.state = State::Paused { until: now + wait };
     }
 
@@ -174,6 +221,7 @@ impl Pause {
     /// Learns from a call that ended.
     pub fn on_end(&mut self, call: &EndedCall) {
         if call.sign.is_drop() {
+            self.drops += 1;
             self.dropped(call.started, call.ended);
             return;
         }
@@ -185,6 +233,7 @@ impl Pause {
             return;
         }
         // Whatever it answered: it is there.
+        self.answers += 1;
         self.down_since = None;
         self.asked_from = (call.ended < self.asked_until).then_some(call.ended);
         self.state = match self.state {

@@ -8,6 +8,7 @@ mod hedging;
 mod mailbox_model;
 mod max_wait;
 mod operator_sim;
+mod outages;
 mod parts;
 mod pauses;
 mod queue_model;

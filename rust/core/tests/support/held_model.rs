@@ -4,9 +4,11 @@
 use std::time::Duration;
 
 use sparkawait_core::element::{Key, StreamRecord, Timestamp};
-use sparkawait_core::operator::{AttemptId, Divided, Failure, SnapshotRecord, SnapshotState};
+use sparkawait_core::operator::{AttemptId, Failure, SnapshotRecord, SnapshotState, Uncounted};
 use sparkawait_core::queue::EntryId;
 use sparkawait_core::time::ProcessingTime;
+
+use super::outage_model::HeldOutage;
 
 /// What an attempt came to: the record's value and the attempt's number.
 pub(crate) type Reply = (u32, u32);
@@ -59,8 +61,10 @@ pub(super) struct Held {
     pub(super) state: State,
     /// Of the last attempt that failed.
     pub(super) last_failure: Option<Reply>,
-    /// Attempts that were followed by a call of a part.
-    pub(super) divided: Divided,
+    /// Attempts that have used up no try.
+    pub(super) uncounted: Uncounted,
+    /// Its last attempts, if they were dropped.
+    pub(super) outage: Option<HeldOutage>,
     /// Its place in the order in which records became ready to leave.
     pub(super) ready: Option<usize>,
 }
@@ -109,10 +113,14 @@ impl Held {
 
     /// The number of the try that its attempt is of.
     pub(super) fn tries(&self) -> u32 {
-        self.attempts - self.divided.count
+        self.attempts - self.uncounted.count
     }
 
-    pub(super) fn snapshot(&self, now: ProcessingTime) -> SnapshotRecord<u32, Reply, Reply> {
+    pub(super) fn snapshot(
+        &self,
+        uncounted: Uncounted,
+        now: ProcessingTime,
+    ) -> SnapshotRecord<u32, Reply, Reply> {
         let until = if self.waits() { self.waits_since } else { now };
         let state = match &self.state {
             State::Final(outcome) => SnapshotState::Completed(outcome.clone()),
@@ -127,7 +135,7 @@ impl Held {
                 },
                 was_running: self.is_running(),
                 last_failure: self.last_failure,
-                divided: self.divided,
+                uncounted,
             },
         };
         let (attempts, age) = (self.attempts, self.age(now));

@@ -8,6 +8,7 @@ pub(crate) mod held_model;
 pub(crate) mod network;
 mod operator_check;
 pub(crate) mod operator_model;
+mod outage_model;
 pub(crate) mod policy_model;
 mod snapshot_model;
 mod timeout_model;

@@ -61,8 +61,8 @@ impl Model {
         if starts_in_order {
             self.check_order(value);
         }
-        let divided = self.get(value).divided;
-        let tries = attempt.attempt - divided.count;
+        let uncounted = self.get(value).uncounted;
+        let tries = attempt.attempt - uncounted.count;
         let retry = self.config.retry.filter(|_| tries > 1);
         let is_permitted = retry.map_or(tries == 1, |it| it.can_retry(tries - 1));
         assert!(is_permitted, "attempt {} of {value}", attempt.attempt);
@@ -86,7 +86,7 @@ impl Model {
         self.starts += 1;
         self.tell_start(value);
         self.metrics.attempts += 1;
-        let is_part = attempt.attempt > 1 && divided.last + 1 == attempt.attempt;
+        let is_part = attempt.attempt > 1 && uncounted.last_divided + 1 == attempt.attempt;
         self.metrics.parts += u64::from(is_part);
         self.metrics.retries += u64::from(attempt.attempt > 1 && !is_part);
     }

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use sparkawait_core::element::{Key, StreamElement, Watermark};
 use sparkawait_core::operator::{
-    AsyncWaitOperator, AttemptId, Completion, Config, Divided, Emitted, EndOfInput, Ended, Failure,
-    FailurePolicy, Handled, Metrics, OutputMode, Retry, SnapshotRecord,
+    AsyncWaitOperator, AttemptId, Completion, Config, Emitted, EndOfInput, Ended, Failure,
+    FailurePolicy, Handled, Metrics, OutputMode, Retry, SnapshotRecord, Uncounted,
 };
 use sparkawait_core::policy::{CallLimits, CallSign};
-use sparkawait_core::retry::mix;
+use sparkawait_core::retry::{AsyncRetryStrategy, mix};
 use sparkawait_core::time::ProcessingTime;
 
 use super::channel_model::Assigned;
@@ -39,6 +39,8 @@ pub(crate) struct Model {
     pub(super) metrics: Metrics,
     pub(super) readied: usize,
     pub(super) starts: usize,
+    /// Calls that each channel has answered, and that it has dropped.
+    pub(super) ended: HashMap<Option<Key>, (u64, u64)>,
     /// When each channel replied last; without channels all are one.
     pub(super) replied_at: HashMap<Option<Key>, ProcessingTime>,
     pub(super) assigned: Assigned,
@@ -74,6 +76,7 @@ impl Model {
             metrics: Metrics::default(),
             readied: 0,
             starts: 0,
+            ended: HashMap::new(),
             replied_at: HashMap::new(),
             assigned: HashMap::new(),
             policies: HashMap::new(),
@@ -166,7 +169,8 @@ impl Model {
             waits_since: self.now,
             state,
             last_failure,
-            divided: Divided::default(),
+            uncounted: Uncounted::default(),
+            outage: None,
             ready,
         }));
         self.activate_channel(value);
@@ -215,6 +219,7 @@ impl Model {
         let nanos = self.now.as_nanos() - since.as_nanos();
         self.begin_budget(value, completion.retry, completion.sign);
         let is_divided = matches!(completion.retry, Retry::InPart { .. });
+        self.doubt(value, completion.retry, completion.sign);
         self.tell_end(value, is_divided, |_| completion.sign);
         if self.back_off(value, completion.retry, completion.sign, completion.outcome.err()) {
             return Handled::Retried(nanos);
@@ -226,7 +231,7 @@ impl Model {
         Handled::Final(nanos)
     }
 
-    const fn is_worth_it(&self, retry: Retry) -> bool {
+    pub(super) const fn is_worth_it(&self, retry: Retry) -> bool {
         match retry {
             Retry::No => false,
             Retry::IfRepeatable => self.config.is_repeatable,
@@ -235,9 +240,12 @@ impl Model {
     }
 
     /// Whether an attempt that ended so is followed by another one.
-    pub(super) fn may_retry(&self, value: u32, retry: Retry) -> bool {
+    pub(super) fn may_retry(&self, value: u32, retry: Retry, sign: CallSign) -> bool {
         let tries = self.get_ref(value).tries();
-        let can_retry = self.config.retry.is_some_and(|it| it.can_retry(tries));
+        let has_tries = |it: AsyncRetryStrategy| {
+            self.outlasts(value, sign).unwrap_or_else(|| it.can_retry(tries))
+        };
+        let can_retry = self.config.retry.is_some_and(has_tries);
         self.is_worth_it(retry) && can_retry && !self.is_draining()
     }
 
@@ -246,7 +254,8 @@ impl Model {
         let now = self.now;
         let held = self.get(value);
         held.last_failure = failure.or(held.last_failure);
-        held.divided = Divided { count: held.divided.count + 1, last: held.attempts };
+        held.uncounted.count += 1;
+        held.uncounted.last_divided = held.attempts;
         held.state = State::BackOff { due: now, lacks_token: false };
         if held.deadline.is_some_and(|it| it <= now) {
             self.time_out(value);
@@ -268,15 +277,17 @@ impl Model {
             return true;
         }
         let Some(strategy) = self.config.retry else { return false };
-        if !self.may_retry(value, retry) {
+        if !self.may_retry(value, retry, sign) {
             return false;
         }
-        let tries = self.get(value).tries();
+        let is_held = self.note_outage(value, sign);
+        let failures = self.failures(value);
         let delay = match retry {
+            _ if is_held => Self::held_delay(retry),
             Retry::After(delay) => delay,
             Retry::No | Retry::IfRepeatable | Retry::Yes | Retry::InPart { .. } => {
                 let random = mix(seed, attempt.entry.as_u64(), attempt.attempt);
-                strategy.backoff(tries, random)
+                strategy.backoff(failures, random)
             }
         };
         let held = self.get(value);
@@ -289,7 +300,11 @@ impl Model {
             _ => {
                 let costs_token = !matches!(retry, Retry::After(_)) && sign.is_drop();
                 let lacks_token = costs_token && !self.take_token(value);
-                self.get(value).state = State::BackOff { due: now + delay, lacks_token };
+                let held = self.get(value);
+                held.state = State::BackOff { due: now + delay, lacks_token };
+                if is_held && delay.is_zero() && !lacks_token {
+                    held.wait(now);
+                }
             }
         }
         true

@@ -135,7 +135,7 @@ impl Model {
     /// Counts retries from the first one on that costs its destination some.
     pub(super) fn begin_budget(&mut self, value: u32, retry: Retry, sign: CallSign) {
         let is_counted = self.config.channels.is_some() || self.config.retry_budget.is_none();
-        if is_counted || !sign.is_drop() || !self.may_retry(value, retry) {
+        if is_counted || !sign.is_drop() || !self.may_retry(value, retry, sign) {
             return;
         }
         self.make_single();
@@ -172,7 +172,7 @@ impl Model {
         });
         let Some((value, why)) = gave_up else { return false };
         self.check_patience(value);
-        let has_waited = self.now.saturating_since(self.get_ref(value).waits_since);
+        let has_waited = self.now.saturating_since(self.patient_since(value));
         assert!(matches!(why, Ended::Unavailable { waited, .. } if waited == has_waited));
         self.run_out(value, why);
         self.withdraws_calls |= self.is_closed;
@@ -184,7 +184,7 @@ impl Model {
         let (held, channel, now) = (self.get_ref(value), self.channel(value), self.now);
         let most = self.config.max_wait.or(self.config.timeout).expect("there is a bound");
         let is_long = |since: ProcessingTime| now.saturating_since(since) >= most;
-        assert!(is_long(held.waits_since), "{held:?} has not waited for {most:?}");
+        assert!(is_long(self.patient_since(value)), "{held:?} has not waited for {most:?}");
         let policy = self.policies.get(&channel).map(|it| &it.policy);
         let paused = policy.and_then(|it| it.paused_since(self.config.max_wait.is_some(), now));
         let replied_at = self.replied_at.get(&channel).copied().unwrap_or_default();
@@ -261,6 +261,7 @@ impl Model {
         if let Some(policy) = self.policy(channel) {
             policy.on_end(&call);
         }
+        self.count_end(value, sign);
         if !is_divided {
             self.earn(value, sign);
         }

@@ -7,13 +7,13 @@ use sparkawait_core::element::StreamElement;
 use sparkawait_core::operator::{Config, Ended, Snapshot, SnapshotRecord, SnapshotState};
 use sparkawait_core::time::ProcessingTime;
 
-use super::held_model::{Reply, State};
+use super::held_model::{Held, Reply, State};
 use super::operator_model::Model;
 
 impl Model {
     pub(crate) fn snapshot(&self) -> Snapshot<u32, Reply, Reply> {
-        let held =
-            self.line.iter().map(|element| element.as_ref().map(|held| held.snapshot(self.now)));
+        let save = |it: &Held| it.snapshot(self.saved_uncounted(it.value), self.now);
+        let held = self.line.iter().map(|element| element.as_ref().map(save));
         held.chain(self.replay.iter().cloned()).collect()
     }
 
@@ -56,10 +56,10 @@ impl Model {
                 backoff_left,
                 was_running,
                 last_failure,
-                divided,
+                uncounted,
             } => {
-                let held = self.get(value);
-                (held.last_failure, held.divided) = (last_failure, divided);
+                self.get(value).last_failure = last_failure;
+                self.restore_uncounted(value, uncounted);
                 (time_left, backoff_left, was_running)
             }
         };

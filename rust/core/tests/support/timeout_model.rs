@@ -65,6 +65,7 @@ impl Model {
             self.note_silence(since);
         }
         self.begin_budget(value, Retry::IfRepeatable, CallSign::TimedOut);
+        self.doubt(value, Retry::IfRepeatable, CallSign::TimedOut);
         self.tell_end(value, false, |_| CallSign::TimedOut);
         self.cancel(value);
         if !self.back_off(value, Retry::IfRepeatable, CallSign::TimedOut, None) {

@@ -10,6 +10,7 @@ use sparkawait_core::operator::{
     AsyncWaitOperator, AttemptId, Completion, Config, EndOfInput, Failure, FailurePolicy,
     OutputMode, Remark, Retry,
 };
+use sparkawait_core::policy::Price;
 use sparkawait_core::retry::AsyncRetryStrategy;
 use sparkawait_core::time::ProcessingTime;
 
@@ -72,6 +73,8 @@ pub(crate) struct World<A> {
     pub(crate) emitted: Vec<(u64, Result<(), Failure<()>>, ProcessingTime)>,
     answers: BTreeMap<(ProcessingTime, usize), (AttemptId, Answer)>,
     channels: u64,
+    /// Keys, which go round.
+    pub(crate) keys: u64,
     answer: A,
 }
 
@@ -86,6 +89,7 @@ impl<A: FnMut(Call) -> Answer> World<A> {
             emitted: Vec::new(),
             answers: BTreeMap::new(),
             channels,
+            keys: 3 * channels.max(1),
             answer,
         }
     }
@@ -126,10 +130,8 @@ impl<A: FnMut(Call) -> Answer> World<A> {
             let comes_at = |next: u64| at(gap.saturating_mul(u32::try_from(next).unwrap()));
             while next < records && comes_at(next) <= self.now && self.operator.free_slots() > 0 {
                 let channel = (self.channels > 0).then(|| Key::new(self.channel_of(next)));
-                let (record, key) = (
-                    StreamRecord::new(next, None),
-                    Some(Key::new(next % (3 * self.channels.max(1)))),
-                );
+                let (record, key) =
+                    (StreamRecord::new(next, None), Some(Key::new(next % self.keys)));
                 self.operator.process_element_on(channel, record, key, self.now).unwrap();
                 next += 1;
                 self.start();
@@ -150,6 +152,20 @@ impl<A: FnMut(Call) -> Answer> World<A> {
                 self.emitted.push((it.record.value, it.outcome, self.now));
             }
         }
+    }
+
+    /// Goes on with another operator, which is restored from what this one saves; its calls are lost.
+    pub(crate) fn restart(&mut self, config: Config) {
+        let snapshot = self.operator.snapshot(self.now);
+        let (channels, keys) = (self.channels, self.keys);
+        let key = |it: &u64| Some(Key::new(it % keys));
+        let place = |it: &u64| {
+            let channel = it.checked_rem(channels).map(Key::new);
+            (channel, Price::Usual)
+        };
+        self.operator = AsyncWaitOperator::restore_on(config, snapshot, place, key, self.now);
+        self.answers.clear();
+        self.start();
     }
 
     fn answer_due(&mut self) {

@@ -78,8 +78,11 @@ pub struct Row {
     pub(super) stood: u64,
     /// Attempts so far.
     pub attempts: u32,
-    /// Those of them that were followed by a call of a part, and so by no retry.
-    pub(super) divided: u32,
+    /// Those of them that took no try: followed by a call of a part, or in an outage but its first.
+    pub(super) uncounted: u32,
+    /// The outage that it is in: what its destination had answered when it dropped its last attempt, and
+    /// when it dropped the first one since then.
+    pub(super) outage: Option<(u64, u64)>,
     /// Those that were made, again under the same number or not.
     pub made: u32,
     /// Whether one of them had a second call beside it.
@@ -88,7 +91,7 @@ pub struct Row {
     pub hedged_late: bool,
     /// Now.
     pub state: State,
-    /// State, attempts and those divided before the last replies, as long as nobody knows whether those
+    /// State, attempts and those that took no try before the last replies, as long as nobody knows whether those
     /// were looked at.
     pub(super) before: Option<(State, u32, u32)>,
     /// Whether nobody will know: the task that may have done so is gone.
@@ -186,6 +189,10 @@ pub struct Site {
     /// When each destination replied last, as far as the task knows of it; and what is in the mail.
     pub(super) replied_at: BTreeMap<Option<i64>, u64>,
     pub(super) in_the_mail: Vec<(Option<i64>, u64)>,
+    /// Calls that each destination has answered.
+    pub(super) answers: BTreeMap<Option<i64>, u64>,
+    /// Whether it is known which drops take a try: nothing ends but by an answer.
+    pub(super) knows_outages: bool,
     /// Up to when each was silent for so long that rows may have ended because of it.
     pub(super) gone_until: BTreeMap<Option<i64>, u64>,
     /// The rows that it was called for, and those that had no time for a call.
@@ -245,6 +252,29 @@ pub(super) const fn is_reply(said: Said) -> bool {
     }
 }
 
+/// Whether a call was lost on its destination.
+pub(super) const fn is_drop(said: Said) -> bool {
+    matches!(said, Said::Failure { asks: Asks::Yes | Asks::IfRepeatable, .. })
+}
+
+impl State {
+    /// Until it is called again, `after` nanoseconds from now; `is_vague`: nobody knows when.
+    pub(super) fn resting(is_vague: bool, now: u64, after: u64, said: Said) -> Self {
+        if is_vague {
+            Self::Cut { due: Some(now + said.after()) }
+        } else {
+            Self::BackOff { due: now + after }
+        }
+    }
+}
+
+impl Said {
+    /// Nanoseconds after which it asks for another call.
+    pub(super) fn after(self) -> u64 {
+        if let Self::Failure { after, .. } = self { after.unwrap_or_default() } else { 0 }
+    }
+}
+
 /// Several results beside others are a failure, and that is final.
 pub(super) fn asks_for_retry(said: Said, is_branch: bool, plan: &CallPlan) -> bool {
     match said {
@@ -262,6 +292,13 @@ pub(super) fn asks_for_retry(said: Said, is_branch: bool, plan: &CallPlan) -> bo
 impl CallPlan {
     pub(super) fn may_retry(&self, attempts: u32) -> bool {
         self.retry.is_some_and(|it| attempts <= it.max_retries)
+    }
+
+    /// Whether rows are tried again in an outage, whatever tries they have had.
+    pub fn holds(&self) -> bool {
+        self.retry.is_some()
+            && self.max_wait.or(self.timeout).is_some()
+            && self.pause.is_some_and(|it| !it.refuses)
     }
 
     /// Nanoseconds after an attempt, at least.
@@ -292,7 +329,8 @@ impl Row {
             first_call: None,
             stood: 0,
             attempts: 0,
-            divided: 0,
+            uncounted: 0,
+            outage: None,
             made: 0,
             hedged: false,
             hedged_late: false,
@@ -307,6 +345,26 @@ impl Row {
         }
     }
 
+    /// Whether its call was dropped, as the one before it was, and its destination has answered nothing
+    /// between them. Takes note of that; `holds`: it may be tried again.
+    pub(super) fn is_in_outage(
+        &mut self,
+        said: Said,
+        answers: &mut u64,
+        holds: bool,
+        now: u64,
+    ) -> bool {
+        let is_divided = matches!(said, Said::Failure { asks: Asks::InPart(_), .. });
+        *answers += u64::from(!is_drop(said) && !is_divided);
+        if !holds || !is_drop(said) {
+            self.outage = None;
+            return false;
+        }
+        let before = self.outage.filter(|it| it.0 == *answers);
+        self.outage = Some(before.unwrap_or((*answers, now)));
+        before.is_some()
+    }
+
     /// Returns its outcome, if it has one.
     pub fn state(&self) -> Option<Outcome> {
         if let State::Done(outcome) = self.state { Some(outcome) } else { None }
@@ -314,7 +372,7 @@ impl Row {
 
     /// Calls that were the first or retries.
     pub(super) fn tries(&self) -> u32 {
-        self.attempts.saturating_sub(self.divided)
+        self.attempts.saturating_sub(self.uncounted)
     }
 
     /// Nanoseconds until it may be called again, if it is.
@@ -322,6 +380,8 @@ impl Row {
         match (next, said) {
             (Next::InPart, _) => Some(0),
             (Next::BackOff, Said::Failure { after: Some(after), .. }) => Some(after),
+            // Which of them wait for a probe instead is not known here.
+            (Next::BackOff, _) if plan.holds() && is_drop(said) => Some(0),
             (Next::BackOff, _) => Some(plan.back_off(self.tries()).unwrap_or_default()),
             _ => None,
         }
@@ -348,14 +408,14 @@ impl Row {
     /// The task was saved before it saw the last reply.
     pub(super) fn unsee(&mut self) {
         if let Some(before) = self.before.take().filter(|_| self.is_vague) {
-            (self.state, self.attempts, self.divided) = before;
+            (self.state, self.attempts, self.uncounted) = before;
             self.interrupt(0);
         }
     }
 
     pub(super) fn set(&mut self, state: State, now: u64, keeps_before: bool) {
         if keeps_before {
-            self.before.get_or_insert((self.state, self.attempts, self.divided));
+            self.before.get_or_insert((self.state, self.attempts, self.uncounted));
         } else {
             self.before = None;
         }
@@ -377,6 +437,8 @@ impl Site {
             begun_at: 0,
             replied_at: BTreeMap::new(),
             in_the_mail: Vec::new(),
+            answers: BTreeMap::new(),
+            knows_outages: calls.is_answered(),
             gone_until: BTreeMap::new(),
             rows: BTreeMap::new(),
             flying: BTreeMap::new(),
@@ -452,15 +514,23 @@ impl Site {
         }
     }
 
+    /// Whether nobody knows which drops took a try of a row, and so whether it ends with its next one.
+    pub fn has_vague_tries(&self) -> bool {
+        self.plan.holds() && !self.knows_outages
+    }
+
     /// A row is called again.
     pub(super) fn attempt(&mut self, id: Id, attempt: AttemptId, now: u64) -> Checked {
+        let may_have_tries = self.has_vague_tries();
         let row = self.rows.get_mut(&id).expect("it was put there");
         if row.is_done() || attempt.attempt != row.attempts + 1 {
             row.unsee();
         }
         row.before = None;
+        let has_asked = row.answered_at.is_some_and(|(_, asks, _)| asks);
         let due = match row.state {
             State::BackOff { due } | State::Cut { due: Some(due) } => due,
+            State::Done(_) if may_have_tries && has_asked => row.changed_at,
             State::Running | State::Cut { due: None } | State::Asked | State::Done(_) => {
                 let what = format!("{attempt:?} at {now} of {row:?}");
                 return Err(Broken::new(
@@ -477,7 +547,8 @@ impl Site {
             return Err(Broken::new("attempts are numbered", what()));
         }
         let retries = self.plan.retry.map_or(0, |it| it.max_retries);
-        if attempt.attempt > 1 + retries + row.divided {
+        let has_tries = attempt.attempt <= 1 + retries + row.uncounted;
+        if !has_tries && !may_have_tries {
             return Err(Broken::new("no more retries than permitted", what()));
         }
         if let (Some(first), Some(timeout)) = (row.first_call, self.plan.timeout)
@@ -516,7 +587,7 @@ impl Site {
             if asks {
                 // It is left to this one.
                 (row.state, row.live, row.done_at) = (State::Running, 1, None);
-                row.divided -= u32::from(divided).min(row.divided);
+                row.uncounted -= u32::from(divided).min(row.uncounted);
             }
             return Ok(asks);
         };
@@ -608,6 +679,8 @@ impl Site {
     /// none of them: for any.
     fn may_be_impatient(&self, since: u64, destinations: &[Option<i64>], now: u64) -> bool {
         let most = self.plan.max_wait.or(self.plan.timeout);
+        // One that others of its key wait for has less of it.
+        let most = most.map(|it| if self.plan.holds() { it / 4 } else { it });
         let Some(most) = most.filter(|it| RULES.patience_ends && since + it <= now) else {
             return false;
         };
@@ -665,7 +738,8 @@ impl Site {
             State::BackOff { due } => {
                 let may_be = row.may_be_late || self.is_refused();
                 let has_passed = self.has_passed(row, now) || is_too_late(due);
-                let since = due.max(row.at);
+                // One that is held has waited while it was a probe, too.
+                let since = row.outage.map_or_else(|| due.max(row.at), |it| it.1);
                 may_be || has_passed || self.may_be_impatient(since, &[self.destination(row)], now)
             }
         }

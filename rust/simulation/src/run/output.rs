@@ -128,6 +128,13 @@ fn check_captured(
                 (Some(Outcome::Results { .. }), None) => true,
                 (Some(Outcome::Failed(why)), Some((kind, attempts))) => {
                     let kinds: &[&str] = match why {
+                        // Nobody knows here whether it was held when its last call had failed.
+                        Why::Time if here.plan.holds() => &[
+                            "retries-exhausted",
+                            "user-function-failed",
+                            "element-timed-out",
+                            "destination-unavailable",
+                        ],
                         Why::Function => &["user-function-failed", "retries-exhausted"],
                         Why::Time => {
                             &["element-timed-out", "destination-paused", "destination-unavailable"]

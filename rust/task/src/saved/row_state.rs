@@ -4,7 +4,7 @@
 //! | phase | also there |
 //! |---|---|
 //! | 0 input | |
-//! | 1 pending | `time_left`, `backoff_left`, `was_running`, `divided`, `last_divided`, `failure`: the last one |
+//! | 1 pending | `time_left`, `backoff_left`, `was_running`, `uncounted`, `last_divided`, `in_outage`, `failure`: the last one |
 //! | 2 completed | `results` |
 //! | 3 failed, 4 retries exhausted | `failure` |
 //! | 5 timed out, 6 its last attempt timed out | `failure`: the last one |
@@ -28,7 +28,7 @@ use arrow::datatypes::Field;
 use arrow::error::ArrowError;
 use sparkawait_arrow::{CallInfo, ResultRows};
 use sparkawait_core::ErrorKind;
-use sparkawait_core::operator::{Divided, Ended, Failure, SnapshotState};
+use sparkawait_core::operator::{Ended, Failure, SnapshotState, Uncounted};
 
 use crate::error::CallFailure;
 
@@ -85,8 +85,8 @@ pub(crate) struct RowState {
     backoff_left: Option<Duration>,
     waited: Option<Duration>,
     was_running: bool,
-    /// Attempts that were followed by a call of a part.
-    divided: Divided,
+    /// Attempts that have used up no try.
+    uncounted: Uncounted,
     failure: Option<Box<CallFailure>>,
     /// The number of its results.
     pub(crate) results: u32,
@@ -126,10 +126,10 @@ impl RowState {
                 backoff_left,
                 was_running,
                 last_failure,
-                divided,
+                uncounted,
             } => {
                 let pending = Self::new(Phase::Pending, last_failure);
-                Self { time_left, backoff_left, was_running, divided, ..pending }
+                Self { time_left, backoff_left, was_running, uncounted, ..pending }
             }
             SnapshotState::Completed(Ok(results)) => {
                 Self { results: results.len, ..Self::new(Phase::Completed, None) }
@@ -167,7 +167,7 @@ impl RowState {
     /// Returns the state of the operator, with these results; `None` if it has none, or something is
     /// missing.
     pub(crate) fn into_state(self, results: ResultRows) -> Option<State> {
-        let Self { time_left, backoff_left, waited, was_running, divided, failure: last, .. } =
+        let Self { time_left, backoff_left, waited, was_running, uncounted, failure: last, .. } =
             self;
         let unavailable = |is_paused| waited.map(|waited| Ended::Unavailable { waited, is_paused });
         let why = match self.phase {
@@ -179,7 +179,7 @@ impl RowState {
                     backoff_left,
                     was_running,
                     last_failure,
-                    divided,
+                    uncounted,
                 });
             }
             Phase::Completed => return Some(SnapshotState::Completed(Ok(results))),
@@ -221,9 +221,12 @@ pub(super) fn column_of(
         ("attempts", numbers(|it| it.attempts)),
         ("was_running", Arc::new(were_running)),
     ];
-    if states.iter().any(|it| it.divided.count > 0) {
-        columns.push(("divided", numbers(|it| it.divided.count)));
-        columns.push(("last_divided", numbers(|it| it.divided.last)));
+    if states.iter().any(|it| it.uncounted.count > 0) {
+        columns.push(("uncounted", numbers(|it| it.uncounted.count)));
+        columns.push(("last_divided", numbers(|it| it.uncounted.last_divided)));
+    }
+    if states.iter().any(|it| it.uncounted.in_outage > 0) {
+        columns.push(("in_outage", numbers(|it| it.uncounted.in_outage)));
     }
     let mut add_times = |name, of: fn(&RowState) -> Option<Duration>| {
         if states.iter().any(|it| of(it).is_some()) {
@@ -278,8 +281,9 @@ pub(super) struct RowStates {
     restarts: UInt32Array,
     attempts: UInt32Array,
     were_running: BooleanArray,
-    divided: Option<UInt32Array>,
+    uncounted: Option<UInt32Array>,
     last_divided: Option<UInt32Array>,
+    in_outage: Option<UInt32Array>,
     ages: Option<DurationNanosecondArray>,
     times_left: Option<DurationNanosecondArray>,
     backoffs_left: Option<DurationNanosecondArray>,
@@ -338,8 +342,9 @@ impl RowStates {
             restarts: field(states, "restarts")?,
             attempts: field(states, "attempts")?,
             were_running: field(states, "was_running")?,
-            divided: field(states, "divided"),
+            uncounted: field(states, "uncounted"),
             last_divided: field(states, "last_divided"),
+            in_outage: field(states, "in_outage"),
             ages: field(states, "age"),
             times_left: field(states, "time_left"),
             backoffs_left: field(states, "backoff_left"),
@@ -383,7 +388,11 @@ impl RowStates {
             backoff_left: time(self.backoffs_left.as_ref(), row),
             waited: time(self.waited.as_ref(), row),
             was_running: self.were_running.value(row),
-            divided: Divided { count: number(&self.divided), last: number(&self.last_divided) },
+            uncounted: Uncounted {
+                count: number(&self.uncounted),
+                last_divided: number(&self.last_divided),
+                in_outage: number(&self.in_outage),
+            },
             failure: self.failures.as_ref().and_then(|it| it.failure(row)),
             results,
             calls: self.calls.as_ref().map(|it| CallInfo::read(it, row)),
@@ -445,20 +454,22 @@ mod tests {
     fn states() -> impl Strategy<Value = State> {
         let pending =
             (option::of(duration()), option::of(duration()), any::<bool>(), (0..3_u32, 1..3_u32));
+        let in_outage = 0..3_u32;
         prop_oneof![
-            (pending, option::of(call_failures())).prop_map(
-                |((time_left, backoff_left, was_running, (count, last)), last_failure)| {
-                    let divided = if count > 0 {
-                        Divided { count, last: count + last }
-                    } else {
-                        Divided::default()
-                    };
+            (pending, in_outage, option::of(call_failures())).prop_map(
+                |(
+                    (time_left, backoff_left, was_running, (count, last)),
+                    in_outage,
+                    last_failure,
+                )| {
+                    let last_divided = if count > 0 { count + last } else { 0 };
+                    let uncounted = Uncounted { count, last_divided, in_outage };
                     SnapshotState::Pending {
                         time_left,
                         backoff_left,
                         was_running,
                         last_failure,
-                        divided,
+                        uncounted,
                     }
                 }
             ),
@@ -477,7 +488,7 @@ mod tests {
                 backoff_left,
                 was_running,
                 last_failure,
-                divided,
+                uncounted,
             } => {
                 let last_failure = last_failure.map(failure);
                 SnapshotState::Pending {
@@ -485,7 +496,7 @@ mod tests {
                     backoff_left,
                     was_running,
                     last_failure,
-                    divided,
+                    uncounted,
                 }
             }
             SnapshotState::Completed(Ok(results)) => SnapshotState::Completed(Ok(results.len)),

@@ -63,13 +63,18 @@ impl ChannelTable {
     /// One timer for each channel. It comes too early if an answer has come since, and is then set
     /// again. So an answer costs nothing.
     pub(super) fn watch_outage(&mut self, id: ChannelId, now: ProcessingTime) {
+        self.watch_wait(id, self.channels[id].starved_since, now);
+    }
+
+    /// Does so for a record that has waited since `since`.
+    pub(super) fn watch_wait(&mut self, id: ChannelId, since: ProcessingTime, now: ProcessingTime) {
         let Some(bound) = self.wait_bound else { return };
         let channel = &mut self.channels[id];
         if channel.waiting == 0 {
             return;
         }
         let is_asked = channel.account.in_use() > 0;
-        let at = channel.outage.next_look(channel.starved_since, bound, is_asked);
+        let at = channel.outage.next_look(since, bound, is_asked);
         let looks_at = channel.outage.looks_at;
         // Where it is late already the records in front came later, and that time is known.
         if at < looks_at && (at > now || looks_at == ProcessingTime::NEVER) {
@@ -87,9 +92,15 @@ impl ChannelTable {
 
     /// Returns when to look at channels next.
     pub(super) fn next_look(&mut self) -> Option<ProcessingTime> {
-        let channels = &self.channels;
+        let channels = &mut self.channels;
         self.looks.next_at(|id, at| {
-            channels.get(id).is_some_and(|it| it.outage.looks_at == at && it.waiting > 0)
+            let is_its = channels.get(id).is_some_and(|it| it.outage.looks_at == at);
+            let is_wanted = is_its && channels[id].waiting > 0;
+            if is_its && !is_wanted {
+                // The next one that waits sets another one.
+                channels[id].outage.looks_at = ProcessingTime::NEVER;
+            }
+            is_wanted
         })
     }
 

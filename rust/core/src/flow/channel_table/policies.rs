@@ -5,7 +5,7 @@ use super::ChannelTable;
 use crate::flow::ChannelId;
 use crate::flow::channel_policies::ChannelPolicies;
 use crate::flow::tickets::{Call, ToldLimit};
-use crate::policy::{CallSign, Costs, LimitLeft, LimitMetrics, Price};
+use crate::policy::{CallSign, Costs, LimitLeft, LimitMetrics, Price, Watch};
 use crate::queue::EntryId;
 use crate::time::ProcessingTime;
 
@@ -108,6 +108,33 @@ impl ChannelTable {
         });
         policies.pause_until(id, until, started, now);
         self.consult(id, now);
+    }
+
+    // --- what holds records ---
+
+    /// Returns what is known of a destination whose records wait for its probes, see
+    /// [`Pause::watch`](crate::policy::Pause::watch).
+    pub(crate) fn watch(&self, id: ChannelId) -> Option<Watch> {
+        self.policies.as_ref().and_then(|it| it.watch(id))
+    }
+
+    /// Lets the call after the next drop be made at once, if records wait in the channel and none of them may
+    /// be called; returns whether that is so.
+    pub(crate) fn doubt(&mut self, id: ChannelId) -> bool {
+        let channel = &self.channels[id];
+        let any_blocked = channel.resting > 0 && channel.waiting == 0;
+        if let Some(policies) = self.policies.as_mut().filter(|_| any_blocked) {
+            policies.doubt(id);
+        }
+        any_blocked
+    }
+
+    /// Pauses a channel after a drop that was observed, however few there were.
+    pub(crate) fn trip(&mut self, id: ChannelId, now: ProcessingTime) {
+        if let Some(policies) = &mut self.policies {
+            policies.trip(id, now);
+            self.consult(id, now);
+        }
     }
 
     // --- what retries cost ---

@@ -152,6 +152,7 @@ def wait_for_calls(job, items, count):
     wait_until(came, PATIENCE_SECONDS)
 
 
+@pytest.mark.nightly  # the next one has the same executors, and kills one
 def test_every_row_is_called_for_once_by_two_executors_that_were_sent_the_wheel(start, items):
     with start("ordered") as job:
         results = job.results()

@@ -665,6 +665,7 @@ def test_a_shard_that_moves_to_another_executor_finds_its_calls(elsewhere):
     assert found["calls"] == [1] * 20
 
 
+@pytest.mark.nightly  # a Spark of its own, for 44 s; a worker that is killed is tried above
 @pytest.mark.newest_spark
 @pytest.mark.timeout(600)
 def test_a_row_is_called_again_three_times_at_most(elsewhere):
@@ -677,6 +678,7 @@ def test_a_row_is_called_again_three_times_at_most(elsewhere):
     assert all(age >= LEAST * (n + 2) for n, age in enumerate(found["ages"]))
 
 
+@pytest.mark.nightly  # in the same Spark; queries are drained above
 @pytest.mark.newest_spark
 @pytest.mark.timeout(600)
 def test_a_driver_that_is_told_to_end_drains_its_query(elsewhere):

@@ -182,7 +182,7 @@ def carried_options_of(chance: random.Random, mode: str, vehicle: str | None) ->
     [
         pytest.param(None, "unordered", 300, marks=pytest.mark.nightly),
         pytest.param(None, "ordered", 302, marks=pytest.mark.nightly),
-        (OFTEN, "key_ordered", 303),
+        pytest.param(OFTEN, "key_ordered", 303, marks=pytest.mark.nightly),
     ],
     indirect=["stream"],
 )

@@ -18,7 +18,7 @@ from tests.support.redis_server import RedisServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.newest_spark]
 
-STORES = [pytest.param("redis", marks=pytest.mark.nightly), "postgres"]
+STORES = ["redis", "postgres"]
 
 
 @contextlib.contextmanager
@@ -49,6 +49,7 @@ def postgres_settings():
 SETTINGS = {"redis": redis_settings, "postgres": postgres_settings}
 
 
+@pytest.mark.nightly  # what `make demo` shows over HTTP is tried for each change
 @pytest.mark.parametrize("store", STORES)
 def test_output_is_equal_to_the_plain_join_and_the_tables_go_again(spark, tmp_path, capfd, store):
     dataset = load().first(2000)

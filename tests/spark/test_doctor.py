@@ -41,6 +41,7 @@ def problems(findings):
     return [it for it in findings if it["status"] == "problem"]
 
 
+@pytest.mark.nightly  # it starts a Spark of its own
 def test_a_local_spark_is_well():
     status, findings = examined("--master", "local[1]")
 

@@ -82,7 +82,7 @@ def test_rows_that_failed_are_called_for_again_if_they_are_dropped(spark, look_u
 @pytest.mark.parametrize(
     "on_error",
     [
-        sa.OnError(column="why"),
+        pytest.param(sa.OnError(column="why"), marks=pytest.mark.nightly),
         pytest.param("capture", marks=pytest.mark.nightly),
         pytest.param(sa.OnError(stop_after=ROWS), marks=pytest.mark.nightly),
     ],

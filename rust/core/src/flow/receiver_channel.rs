@@ -215,8 +215,9 @@ impl ReceiverChannel {
         let credits = credits.min(self.in_use());
         let paid = credits.min(self.debt);
         self.debt -= paid;
-        let gone = (paid..credits).filter(|_| self.account.recycle(pool)).count();
+        // What was owed is wanted no more: a credit that is kept for it would be kept from the others.
         self.pay_debt();
+        let gone = (paid..credits).filter(|_| self.account.recycle(pool)).count();
         self.gain(credits - u32::try_from(gone).unwrap_or(credits))
     }
 
@@ -377,6 +378,19 @@ mod tests {
         assert_eq!(channel.recycle(1, &mut pool), Notify::No);
 
         assert_eq!((channel.take_unannounced(), channel.available()), (5, 2));
+    }
+
+    #[test]
+    fn what_a_debt_was_paid_with_goes_to_the_others() {
+        let mut pool = FloatingPool::new(3);
+        let mut channel = ReceiverChannel::new(ChannelKey { index: 3, generation: 1 }, 0, 3);
+        let _ = channel.set_backlog(7, &mut pool);
+        let _ = channel.receive(0, 7, 0, &mut pool).unwrap();
+        assert_eq!((channel.debt(), pool.lent()), (4, 3));
+
+        let _ = channel.recycle(7, &mut pool);
+
+        assert_eq!((channel.available(), pool.lent()), (0, 0));
     }
 
     #[test]

@@ -203,9 +203,6 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> OperatorChain<X, F> {
                     self.operators[positions.start + branch].put_input(input);
                 }
                 for (number, branch) in self.operators[positions.clone()].iter_mut().enumerate() {
-                    if let Some(error) = branch.take_failure() {
-                        return Err(fan_out.failure(error));
-                    }
                     branch.take_in(now)?;
                     branch.emit(usize::MAX);
                     while let Some(output) = branch.take_output()? {
@@ -213,6 +210,10 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> OperatorChain<X, F> {
                     }
                     // What has left made room.
                     branch.take_in(now)?;
+                    // A row that was taken in just now may have failed it, too.
+                    if let Some(error) = branch.take_failure() {
+                        return Err(fan_out.failure(error));
+                    }
                 }
                 let reply = fan_out.take_reply()?;
                 let has_reply = reply.is_some();

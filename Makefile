@@ -139,7 +139,7 @@ sdist: target/wheel/.packages ## write the source archive into dist/
 check: lint test docs ## all that has to pass before a change lands
 
 # What the legs need comes first, or a long one would wait for what a short one needs; the longest is the
-# first. Three at a time take as long, and tests with limits of time fail at the load that they make.
+# first. Two at a time keep two cores busy.
 .PHONY: test
 test: ## all tests but those of the night: Rust, Python, the site, Spark, installation, and older versions where their Pythons are found
 	@legs= needs=; for leg in $(filter-out spark40 spark41,$(OLDER)); do \

@@ -205,7 +205,7 @@ test-install: dev ## the first example of the README and the notebooks in new en
 .PHONY: test-lake
 test-lake: dev .venv-spark41/.packages ## the page about Kafka, Delta and Iceberg, with a real broker; fetches 180 MB of jars once
 	$(JAVA41) tools/kafka-jars .venv-spark41/bin/python target/lake/kafka; \
-		PATH="$$JAVA_HOME/bin:$$PATH" .venv-spark41/bin/python -m pytest --quiet -m lake tests/lake
+		PATH="$$JAVA_HOME/bin:$$PATH" .venv-spark41/bin/python -m pytest --quiet -o faulthandler_timeout=0 -m lake tests/lake
 
 .PHONY: test-spark35
 test-spark35: dev .venv-spark35/.packages $(VENV)/.servers ## the tests of the Spark functions on the oldest Spark, 3.5

@@ -285,6 +285,7 @@ fn drive_parts(driver: TaskDriver, shared: &Shared) {
             match driver.take_turn()? {
                 Turn::Output(batch) => done.keep(&batch)?,
                 Turn::Paused => {
+                    driver.check_room();
                     if let Some(end) = done.look_for_end(driver, &metrics, shared)? {
                         shared.change(|parts| parts.work_off(end, Instant::now()));
                     }

@@ -21,7 +21,7 @@ use crate::driver_config::DriverConfig;
 use crate::metrics::{LatencyRecorder, OperatorMetrics};
 use crate::output_flusher::OutputFlusher;
 use crate::output_size::OutputSize;
-use crate::warnings::{BacklogWarning, LimitWarning};
+use crate::warnings::{BacklogWarning, LimitWarning, RoomWarning};
 
 /// One operator of a task, with the function that it calls.
 ///
@@ -66,6 +66,7 @@ pub struct ChainedOperator<X: BatchCodec, F> {
     latency: LatencyRecorder,
     channels: ChannelRecorder,
     backlog: BacklogWarning,
+    room_warning: RoomWarning,
     limit_warning: LimitWarning,
 }
 
@@ -97,6 +98,7 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
             latency: LatencyRecorder::new(),
             channels: ChannelRecorder::default(),
             backlog: BacklogWarning::default(),
+            room_warning: RoomWarning::default(),
             limit_warning: LimitWarning::default(),
             held_beside: 0,
         }
@@ -246,6 +248,12 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
         if self.warm_up.is_open() {
             self.backlog.check(&self.operator, &self.codec, now);
         }
+    }
+
+    /// Says that input waits for long for room.
+    pub(crate) fn check_room(&mut self, now: ProcessingTime) {
+        let waits = self.has_input() && !self.can_admit();
+        self.room_warning.check::<X>(waits, &mut self.operator, now);
     }
 
     // --- calls ---

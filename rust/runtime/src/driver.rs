@@ -214,6 +214,13 @@ where
         turn
     }
 
+    /// Tells the log of input that waits for long for room; between two turns, for a task whose
+    /// consumer sees nothing else of it.
+    pub fn check_room(&mut self) {
+        let now = self.clock.now();
+        self.chain.head().check_room(now);
+    }
+
     /// Returns what happened to the rows of a task that has [`Finished`](Turn::Finished).
     pub fn settled(&self) -> Settled {
         self.chain.settled(0)

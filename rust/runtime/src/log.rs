@@ -77,13 +77,24 @@ impl Log {
             clippy::let_underscore_must_use,
             reason = "refused where there is a subscriber already: ours, or that of a program around us"
         )]
-        let _ = tracing::subscriber::set_global_default(Events { level });
+        let _ = tracing::subscriber::set_global_default(Events { level, log: None });
         Ok(log)
     }
 
-    fn new() -> std::io::Result<Self> {
+    /// Makes a log of its own, for [`subscriber`](Self::subscriber).
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn new() -> std::io::Result<Self> {
         let (reader, writer) = std::io::pipe()?;
         Ok(Self { process_id: std::process::id(), waiting: Mutex::default(), reader, writer })
+    }
+
+    /// Returns what hands lines of `level` and above to this log, in place of that of the process.
+    /// Tests share a process, and want to see what their own thread says.
+    pub fn subscriber(self: &Arc<Self>, level: LevelFilter) -> impl Subscriber + use<> {
+        Events { level, log: Some(Arc::clone(self)) }
     }
 
     /// Returns the lines that wait, oldest first, and how many were lost behind them.
@@ -130,10 +141,12 @@ impl AsRawFd for Log {
     }
 }
 
-/// Hands the events of this project's crates to the log of the process.
+/// Hands the events of this project's crates to a log.
 #[derive(Debug)]
 struct Events {
     level: LevelFilter,
+    /// `None`: that of the process.
+    log: Option<Arc<Log>>,
 }
 
 impl Subscriber for Events {
@@ -154,9 +167,8 @@ impl Subscriber for Events {
     fn event(&self, event: &Event<'_>) {
         let current = CURRENT.load();
         // A forked child has its parent's until it opens its own.
-        let Some(log) = current.as_ref().filter(|log| log.process_id == std::process::id()) else {
-            return;
-        };
+        let log = self.log.as_ref().or(current.as_ref());
+        let Some(log) = log.filter(|log| log.process_id == std::process::id()) else { return };
         log.push(Line { level: *event.metadata().level(), text: text_of(event) });
     }
 
@@ -225,13 +237,10 @@ mod tests {
 
     use super::*;
 
-    /// What comes out of the log of the process when `say` is called.
+    /// What comes out of a log when `say` is called.
     fn said(level: LevelFilter, say: impl FnOnce()) -> (Vec<Line>, u64) {
-        static ONE_LOG: Mutex<()> = Mutex::new(());
-        let _one = ONE_LOG.lock().unwrap_or_else(PoisonError::into_inner);
         let log = Arc::new(Log::new().unwrap());
-        CURRENT.store(Some(Arc::clone(&log)));
-        with_default(Events { level }, say);
+        with_default(log.subscriber(level), say);
         log.take()
     }
 

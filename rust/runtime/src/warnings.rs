@@ -71,6 +71,47 @@ impl BacklogWarning {
     }
 }
 
+/// A micro-batch whose rows wait for longer looks like a query that hangs: Spark reports no progress.
+const LONG_WITHOUT_ROOM: Duration = Duration::from_secs(30);
+
+/// Tells the log, once for each such time, that input has waited for long while rows that are held
+/// leave no room for it.
+#[derive(Debug, Default)]
+pub(crate) struct RoomWarning {
+    /// Since when input waits.
+    since: Option<ProcessingTime>,
+    is_given: bool,
+}
+
+impl RoomWarning {
+    /// Looks at an operator that takes no more rows, if it `waits` with some that there are.
+    pub(crate) fn check<X: BatchCodec>(
+        &mut self,
+        waits: bool,
+        operator: &mut AsyncWaitOperator<X::Element, X::Results, X::Failure>,
+        now: ProcessingTime,
+    ) {
+        if !waits {
+            *self = Self::default();
+            return;
+        }
+        let waited = now.saturating_since(*self.since.get_or_insert(now));
+        if waited < LONG_WITHOUT_ROOM || std::mem::replace(&mut self.is_given, true) {
+            return;
+        }
+        let metrics = operator.metrics(now);
+        tracing::warn!(
+            rows_held = metrics.queue_size,
+            calls_in_flight = metrics.in_flight,
+            oldest_seconds = metrics.oldest_age.as_secs(),
+            "a micro-batch has waited for {} s for room for its rows, and its query with it: rows in \
+             flight fill `capacity`, or their results fill the memory for them. Raise `capacity` \
+             above rows per second and shard x seconds of a call, or shorten `timeout`",
+            waited.as_secs()
+        );
+    }
+}
+
 /// Calls that are held for longer look like a task that hangs.
 const LONG: Duration = Duration::from_secs(60);
 

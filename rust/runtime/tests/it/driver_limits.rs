@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the log says of limits in time. One test: a process has one log.
+//! What the log says of limits in time.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::sync::Arc;
 
 use crate::support::{Task, Told, Turns as _, WITHOUT_CHANNEL, World, echo, limited, nanos};
 use sparkawait_runtime::log::Log;
 use tracing::level_filters::LevelFilter;
+use tracing::subscriber::set_default;
 
 const MINUTE: u64 = 60_000_000_000;
 
@@ -21,7 +24,8 @@ fn task(period: u64, settles: Option<u64>) -> Task<fn(&World, Told)> {
 
 #[test]
 fn a_limit_that_holds_for_long_and_a_call_that_has_cost_too_much_are_told_once() {
-    let log = Log::open(LevelFilter::WARN).unwrap();
+    let log = Arc::new(Log::new().unwrap());
+    let _log = set_default(log.subscriber(LevelFilter::WARN));
     let mut quick = task(MINUTE / 8, Some(2));
     (0..6).for_each(|_| quick.pause());
     assert_eq!(log.take().0, [], "the next call is due in half a minute");

@@ -2,13 +2,16 @@
 """The time zone of the session goes with every timestamp."""
 
 import datetime as dt
+import functools
 
 import pyarrow as pa
 import pytest
 
 import sparkawait as sa
+from sparkawait.spark import zones
 from sparkawait.spark.schemas import conformed, with_zone
 from sparkawait.spark.session import Times
+from sparkawait.spark.zones import rules_of_jvm, rules_of_server
 from sparkawait.testing import LookupServer
 
 pytestmark = pytest.mark.spark
@@ -81,3 +84,55 @@ def test_a_native_column_function_reads_texts_in_the_zone_of_the_session_that_ca
             assert found.selectExpr("unix_timestamp(at)").collect() == (
                 expected.selectExpr("unix_timestamp(at)").collect()
             )
+
+
+# Which Java has otherwise than the database of the wheel, or of the system, depends on their years.
+@pytest.mark.parametrize("zone", ["America/Vancouver", "Africa/Casablanca"])
+def test_texts_of_times_and_times_of_texts_have_the_rules_that_spark_has(spark, in_zone, zone):
+    in_zone(zone)
+    df = spark.sql("select timestamp_seconds(1780000013 + id * 7654321) as t from range(43)")
+    texts = [it[0] for it in df.selectExpr("cast(t as string)").collect()]
+    read = df.selectExpr("unix_seconds(cast(cast(t as string) as timestamp))").collect()
+
+    @sa.async_function("seen string")
+    async def shown(row):
+        return row.t.strftime("%Y-%m-%d %H:%M:%S")
+
+    with LookupServer({"t": {text: {"at": text} for text in texts}}) as server:
+        client = sa.http.Client(proxy=False)
+        looked_up = sa.http.get(server.url + "/t/{t}", "at timestamp", client=client)
+        out = sa.ordered_wait(df, [looked_up, shown])
+        found = out.selectExpr("unix_seconds(at)", "seen").collect()
+
+    assert [it.seen for it in found] == texts
+    assert [it[0] for it in found] == [it[0] for it in read]
+
+
+@pytest.mark.parametrize(
+    "zone",
+    [
+        "America/Havana",  # the clocks change at midnight
+        pytest.param("Africa/Cairo", marks=pytest.mark.nightly),  # at the end of a Thursday
+        pytest.param("Asia/Gaza", marks=pytest.mark.nightly),  # by the moon until 2086
+        pytest.param("America/Nuuk", marks=pytest.mark.nightly),
+        pytest.param("Africa/Monrovia", marks=pytest.mark.nightly),  # by 44 minutes and a half
+        pytest.param("Etc/UTC", marks=pytest.mark.nightly),
+        pytest.param("PST", marks=pytest.mark.nightly),
+    ],
+)
+def test_rules_are_the_same_from_the_jvm_and_by_a_query_as_over_connect(spark, zone):
+    told = rules_of_jvm(spark.sparkContext._jvm, zone)
+
+    assert rules_of_server(spark, zone) == told
+    assert len(told) < 4_200
+
+
+def test_rules_are_asked_for_once_and_only_where_a_name_does_not_say_them(spark, monkeypatch):
+    asked = []
+    monkeypatch.setattr(zones, "rules_of_jvm", lambda _jvm, zone: asked.append(zone) or b"rules")
+    monkeypatch.setattr(zones, "_rules_here", functools.cache(zones._rules_here.__wrapped__))
+
+    found = [zones.rules_of(spark, it) for it in ["UTC", "+02:00", "Asia/Tokyo"] * 7]
+
+    assert asked == ["Asia/Tokyo"]
+    assert found == [None, None, b"rules"] * 7

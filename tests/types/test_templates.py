@@ -64,7 +64,8 @@ NO_TEXT = (
     Rule("string", NOT_UTF8.name, "refused", "another text would be looked up; cast it to binary"),
 )
 TEXT = """
-A null makes no call: the row is a miss. A timestamp is written in the session's time zone.
+A null makes no call: the row is a miss. A timestamp is written in the session's time zone, by the
+rules that Spark has for it; a zone that a text names has those of the wheel.
 Floating-point numbers have the shortest digits that are read as the same number, as Java writes
 them since version 19; Spark on an older Java writes more of them for a few, such as 2.0E23. Spark
 with `spark.sql.ansi.enabled=false` writes small decimals with an exponent; here they have none.

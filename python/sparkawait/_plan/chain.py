@@ -107,6 +107,11 @@ class Chain:
         return tuple(it for plan in self.plans for it in plan.operators)
 
     @property
+    def zones(self) -> tuple[tuple[str, bytes], ...]:
+        """The rules of time zones that Spark has told: those of one session."""
+        return tuple(dict.fromkeys(it for plan in self.operators for it in plan.zones))
+
+    @property
     def hidden(self) -> tuple[str, ...]:
         """The hidden columns of all operators, which come behind those of the first one's rows."""
         return tuple(name for plan in self.plans for name in plan.hidden)

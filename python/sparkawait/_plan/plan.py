@@ -97,15 +97,14 @@ class Plan:
         function: What is called for every row.
         declared_schema: The columns that the function returns, as it declared them.
         options: The options, checked; what follows from several of them is below.
-        capacity: Rows admitted and not yet emitted, at first; with `capacity_bytes` those that are
-            not completed.
+        capacity: Rows admitted and not emitted, at first; with `capacity_bytes` not completed.
         capacity_bytes: Bytes of completed rows.
         growth: How far `capacity` grows, if it does.
         max_concurrency: Calls in flight, no more than a native function can have.
         facts: What the function said of itself on the driver; of its schema, see above.
         not_repeated: Why a call that may have been carried out is not made again, if it is not.
         key: Columns that make up the key, for the key-ordered mode.
-        hidden: Columns, the last of the input, that no row has: options were computed into them.
+        hidden: The last columns of the input, which no row has: options were computed.
         keeps_input: Whether the columns of a row leave with its results, or these alone.
         route: Columns of a row's channel, if there are channels; none if the function finds it.
         credits: How calls are spread over them.
@@ -115,8 +114,8 @@ class Plan:
         application: Names the Spark application, for limits that its workers share.
         cores: How many tasks of the job may run at once.
         executor_cores: How many of them an executor may run, if that is known.
-        branches: The calls of several functions for each row, which this one waits for; its own
-            function stands for all of them.
+        zones: The rules of the session's time zone, as Spark has them.
+        branches: Calls of several functions for each row, which this one waits for.
     """
 
     mode: Mode
@@ -140,6 +139,7 @@ class Plan:
     application: str = ""
     cores: int = 1
     executor_cores: int | None = None
+    zones: tuple[tuple[str, bytes], ...] = ()
     branches: tuple[Plan, ...] = ()
 
     reads_results: ClassVar[bool] = True

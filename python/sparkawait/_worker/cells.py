@@ -1,19 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cells of a row that Python has no type for, as a function sees them; called by `_core.Row`.
 
-Pure functions, for any thread.
+For any thread. What a plan says of time zones is remembered for the process; all else are pure
+functions.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from collections.abc import Iterable
 from datetime import datetime, timedelta, timezone, tzinfo
+from io import BytesIO
 from typing import Any, NoReturn, cast
 from zoneinfo import ZoneInfo
 
+from sparkawait._core import learn_zone
 from sparkawait._plan.checks import suggestion
+from sparkawait._plan.zone_rules import moments
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?(\d{2}))?")
@@ -67,19 +72,79 @@ def zone(name: str) -> tzinfo:
     Raises:
         ValueError: If it is not known here.
     """
-    if name in ("UTC", "Z", "GMT", "UT"):
-        return timezone.utc
-    match = _OFFSET.fullmatch(name)
-    if match is not None:
-        sign, *parts = match.groups(default="0")
-        hours, minutes, seconds = map(int, parts)
-        offset = timedelta(hours=hours, minutes=minutes, seconds=seconds)
-        return timezone(-offset if sign == "-" else offset)
+    fixed = fixed_zone(name)
+    if fixed is not None:
+        return fixed
+    if name in _LEARNT:
+        return _zone_with(name, _LEARNT[name])
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, LookupError) as error:
         msg = f"the time zone `{name}` is not known here; install the package `tzdata`"
         raise ValueError(msg) from error
+
+
+def fixed_zone(name: str) -> timezone | None:
+    """Returns the time zone that is always so much ahead of UTC, if `name` says one."""
+    if name in ("UTC", "Z", "GMT", "UT"):
+        return timezone.utc
+    match = _OFFSET.fullmatch(name)
+    if match is None:
+        return None
+    sign, *parts = match.groups(default="0")
+    hours, minutes, seconds = map(int, parts)
+    offset = timedelta(hours=hours, minutes=minutes, seconds=seconds)
+    return timezone(-offset if sign == "-" else offset)
+
+
+_LEARNT: dict[str, bytes] = {}
+
+
+def learn_zones(rules: Iterable[tuple[str, bytes]]) -> None:
+    """Has zones follow the rules of TZif files from now on, here and in the extension module.
+
+    The tasks of a process are of one application, which has one database of zones.
+    """
+    for name, tzif in rules:
+        learn_zone(name, tzif)
+        _LEARNT[name] = tzif
+
+
+@functools.lru_cache(maxsize=16)
+def _zone_with(name: str, tzif: bytes) -> tzinfo:
+    """Returns the zone as it is known here, or one of its own if that follows other rules.
+
+    The first one is equal to what functions make by themselves, and has names such as CEST.
+    """
+    try:
+        here = ZoneInfo(name)
+    except (ValueError, OSError, LookupError):
+        here = None
+    told = _ToldZone.from_file(BytesIO(tzif), key=name)
+    told.tzif, told.here = tzif, here
+    if here is None:
+        return told
+    looks = (_EPOCH + timedelta(seconds=it) for it in moments(tzif))
+    offsets = ((it.astimezone(here).utcoffset(), it.astimezone(told).utcoffset()) for it in looks)
+    return here if all(of_here == of_told for of_here, of_told in offsets) else told
+
+
+class _ToldZone(ZoneInfo):
+    """A zone with rules that were told; another process may have it, too."""
+
+    tzif: bytes
+    here: ZoneInfo | None
+    """The one that is known by this name, with other rules."""
+
+    def tzname(self, when: datetime | None, /) -> str | None:
+        """Returns what the time is called where it is known, such as CET; else its offset."""
+        if self.here is not None and self.here.utcoffset(when) == self.utcoffset(when):
+            return self.here.tzname(when)
+        return super().tzname(when)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles the rules: a zone of a file refuses that."""
+        return _zone_with, (self.key, self.tzif)
 
 
 def variant(value: bytes, metadata: bytes) -> Any:

@@ -28,6 +28,7 @@ from sparkawait._core import Carried, DetachedTask, PartEnd, listen_for_steps
 from sparkawait._plan.chain import Chain
 from sparkawait._worker import address_space
 from sparkawait._worker.address_space import collecting_less_often
+from sparkawait._worker.cells import learn_zones
 from sparkawait._worker.life_cycle import Functions
 from sparkawait.exceptions import AsyncIOError
 
@@ -69,6 +70,7 @@ class HeldTask:
         self._carried = 0
         timeouts = [plan.options.timeout or 0.0 for plan in chain.plans]
         self._hold = max(_LEAST_HOLD_SECONDS, *timeouts)
+        learn_zones(chain.zones)
         arguments = chain.task_arguments(schema, partition, are_wanted=True)
         self._task = DetachedTask(**arguments, saved=saved)
         self._functions = Functions(chain, self._task, partition)

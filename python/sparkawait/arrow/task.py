@@ -17,10 +17,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from sparkawait import _core
 from sparkawait._plan.chain import Chain
 from sparkawait._plan.plan import Plan
 from sparkawait._worker import address_space, warm_up
 from sparkawait._worker.address_space import collecting_less_often
+from sparkawait._worker.cells import learn_zones
 from sparkawait._worker.event_loop import check_may_wait
 from sparkawait._worker.feeder import Feeder, with_texts
 from sparkawait._worker.life_cycle import Functions
@@ -74,8 +76,6 @@ def run(
         InternalError: At the end, if the rows of the batches that came and that were yielded are
             not those that the operators have settled.
     """
-    from sparkawait._core import Task
-
     check_may_wait()
     with address_space.fitted():
         feeder = Feeder(batches)
@@ -83,15 +83,7 @@ def run(
         if first is None:
             return
         chain = plan if isinstance(plan, Chain) else Chain.of(plan)
-        task = Task(
-            **chain.task_arguments(
-                first.schema,
-                partition,
-                consumer_seconds=consumer_seconds,
-                are_wanted=all(map(warm_up.is_known, chain.operators)),
-                result_bytes=[warm_up.result_bytes(known) for known in chain.operators],
-            )
-        )
+        task = _task(chain, first.schema, partition, consumer_seconds)
         functions = Functions(chain, task, partition)
         too_many = TooMany(chain, functions.contexts)
         checks = [*checks_of(chain, functions.contexts), too_many.look_at]
@@ -139,6 +131,20 @@ def run(
                     if finished:
                         raise error
                     _logger.warning("after the task had ended: %s", error, exc_info=error.__cause__)
+
+
+def _task(chain: Chain, schema: pa.Schema, partition: int, consumer_seconds: float) -> _core.Task:
+    """Returns the operators, which read and write times as the plans say."""
+    learn_zones(chain.zones)
+    return _core.Task(
+        **chain.task_arguments(
+            schema,
+            partition,
+            consumer_seconds=consumer_seconds,
+            are_wanted=all(map(warm_up.is_known, chain.operators)),
+            result_bytes=[warm_up.result_bytes(known) for known in chain.operators],
+        )
+    )
 
 
 class _MetricsReport:

@@ -9,6 +9,7 @@ To be used on the driver, from any thread.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, NoReturn, TypeVar
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.native_function import NativeFunction
 from sparkawait.spark.schemas import columns_for_spark, types_within
 from sparkawait.spark.session import Session
+from sparkawait.spark.zones import rules_of
 
 __all__ = ["check_arguments", "check_columns", "placed"]
 
@@ -35,6 +37,7 @@ def placed(
     *,
     is_streaming: bool = False,
     case_sensitive: bool = True,
+    usual_zone: str | None = None,
 ) -> _PlanT:
     """Returns the plan as its tasks run it: with the types of a session, and where they run.
 
@@ -43,6 +46,7 @@ def placed(
         session: The session.
         is_streaming: Whether the tasks are those of micro-batches.
         case_sensitive: Whether names of columns are told apart that differ in case only.
+        usual_zone: Another time zone that they may have to do with.
 
     Raises:
         ConfigurationError: If a returned column has a type that Spark does not know, or a limit of
@@ -54,7 +58,10 @@ def placed(
         cluster = _cluster(one, session, is_streaming=is_streaming)
         return {"declared_schema": columns_for_spark(one, session.times), **cluster}
 
-    return plan.at(told, case_sensitive=case_sensitive)
+    zones = session.times.zone, usual_zone
+    rules = dict.fromkeys((it, rules_of(session.spark, it)) for it in zones if it is not None)
+    known = tuple((it, found) for it, found in rules if found is not None)
+    return dataclasses.replace(plan.at(told, case_sensitive=case_sensitive), zones=known)
 
 
 def _cluster(plan: Plan, session: Session, *, is_streaming: bool) -> dict[str, Any]:

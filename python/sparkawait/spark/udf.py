@@ -419,7 +419,7 @@ class AsyncUserDefinedFunction:
         session = Session.active()
         run_drivers_python(session.spark)
         task = ColumnTask(
-            placed(dropping_misses(plan), session),
+            placed(dropping_misses(plan), session, usual_zone=session.usual_zone),
             arguments,
             self._accumulator,
             is_struct=self._is_struct,

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Time zones as Spark names them, with the answers that Java gives.
 //!
-//! The rules are part of the crate, so that every executor has the same.
+//! The rules of the session's zone come with the plan ([`learn`]), from the Java that runs the query:
+//! databases of different years have different rules. Those of all others are part of the crate, so
+//! that every executor has the same.
+
+use std::collections::HashMap;
+use std::sync::{LazyLock, PoisonError, RwLock};
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
@@ -48,6 +53,26 @@ const SHORT_NAMES: [(&str, &str); 28] = [
     ("VST", "Asia/Ho_Chi_Minh"),
 ];
 
+/// What Spark has said of zones. The tasks of a process are of one application, which has one
+/// database of zones.
+static LEARNT: LazyLock<RwLock<HashMap<String, TimeZone>>> = LazyLock::new(RwLock::default);
+
+/// Has the zones of this name that are parsed from now on follow the rules of a `TZif` file.
+///
+/// # Errors
+///
+/// The file is damaged.
+pub fn learn(name: &str, tzif: &[u8]) -> Result<(), String> {
+    let rules = TimeZone::tzif(name, tzif)
+        .map_err(|error| format!("the rules of the time zone `{name}` are damaged: {error}"))?;
+    LEARNT.write().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), rules);
+    Ok(())
+}
+
+fn learnt(name: &str) -> Option<TimeZone> {
+    LEARNT.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+}
+
 /// A time zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Zone(Rules);
@@ -79,6 +104,7 @@ impl Zone {
     }
 
     fn find(name: &str) -> Option<Self> {
+        let said = name;
         let short = SHORT_NAMES.iter().find(|(short, _)| *short == name);
         let name = short.map_or(name, |(_, long)| long);
         if matches!(name, "Z" | "UTC" | "GMT" | "UT") {
@@ -91,6 +117,9 @@ impl Zone {
         let after = ["UTC", "GMT", "UT"].iter().find_map(|prefix| name.strip_prefix(prefix));
         if let Some(offset) = after.filter(|after| after.starts_with(['+', '-'])) {
             return offset_of(offset).map(|seconds| Self(Rules::Fixed(seconds)));
+        }
+        if let Some(rules) = learnt(said) {
+            return Some(Self(Rules::Region(rules)));
         }
         let found = TimeZoneDatabase::bundled().get(name).ok()?;
         // The database does not mind the case of letters, Java does.
@@ -254,5 +283,15 @@ mod tests {
         for name in ["", "+", "+19:00", "+18:01", "+01:60", "Mars/Olympus", "utc", "asia/kolkata"] {
             assert!(Zone::parse(name).is_err(), "{name}");
         }
+    }
+
+    #[test]
+    fn damaged_rules_are_refused_by_name() {
+        let error = learn("Test/Damaged", b"TZif3").unwrap_err();
+        assert!(
+            error.starts_with("the rules of the time zone `Test/Damaged` are damaged:"),
+            "{error}"
+        );
+        assert!(Zone::parse("Test/Damaged").is_err());
     }
 }

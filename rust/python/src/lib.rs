@@ -74,6 +74,14 @@ mod _core {
         sparkawait_arrow::simple_string::simple_string(&data_type.0)
     }
 
+    /// Has the time zones of this name follow the rules of a `TZif` file, in this process.
+    #[guarded]
+    #[pyfunction]
+    fn learn_zone(name: &str, tzif: &[u8]) -> PyResult<()> {
+        sparkawait_connect::zone::learn(name, tzif)
+            .map_err(|message| crate::error::internal_error(&message))
+    }
+
     /// Panics, as an invariant that breaks would; tests see what happens then.
     #[cfg(debug_assertions)]
     #[guarded]

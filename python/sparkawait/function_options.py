@@ -24,7 +24,7 @@ from sparkawait.batch import the_batch
 from sparkawait.cache import Cache
 from sparkawait.channels import Channel
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.wait_options import OPTIONS, WaitOptions
+from sparkawait.wait_options import NONE_GIVEN, OPTIONS, WaitOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -167,21 +167,21 @@ def check_class(cls: type) -> None:
             raise ConfigurationError(msg, error.kind) from None
 
 
-def declared_options(given: OwnArguments) -> dict[str, Any]:
+def declared_options(given: OwnArguments) -> WaitOptions:
     """Returns the options that a decorator was given.
 
     Raises:
         ConfigurationError: If a value is wrong, has an expression, or is not of a function.
     """
     options = _of_one_function(given)
-    for option, value in options.items():
+    for option, value in options.given.items():
         _refuse_expression(value, option, "function")
     return options
 
 
-def _of_one_function(given: Any) -> dict[str, Any]:
-    options = WaitOptions(**given).given
-    for name in options:
+def _of_one_function(given: Any) -> WaitOptions:
+    options = WaitOptions(**given)
+    for name in options.given:
         if not OPTIONS[name].of_function:
             refuse(f"`{name}` is not an option of one function; give it to the wait function")
     return options
@@ -195,6 +195,20 @@ def _refuse_expression(value: Any, option: str, holder: str) -> None:
         )
 
 
+def has_expressions(key: object, options: WaitOptions, function: object) -> bool:
+    """Whether Spark has to compute a column for a call of one function, or of several.
+
+    Args:
+        key: What makes up the key, in the key-ordered mode.
+        options: The options of the call.
+        function: What is called.
+    """
+    several = cast("list[Any]", function) if isinstance(function, (list, tuple)) else ()
+    sets = (options, *(it.options for it in several if isinstance(it, FunctionWithOptions)))
+    given = (value for one in sets for value in one.given.values())
+    return _has_expression(key) or any(map(_has_expression, given))
+
+
 def _has_expression(value: Any) -> bool:
     """Whether an option is an expression, or made of one, which Spark has to compute."""
     if isinstance(value, (list, tuple)):
@@ -205,7 +219,8 @@ def _has_expression(value: Any) -> bool:
         return any(map(is_expression, value.columns))
     if isinstance(value, Channel):
         return any(map(is_expression, value.by))
-    return is_expression(getattr(value, "cost", None))
+    of_limit, of_watermark = getattr(value, "cost", None), getattr(value, "column", None)
+    return is_expression(of_limit) or is_expression(of_watermark)
 
 
 def _is_fallback(name: str, value: object) -> bool:
@@ -222,18 +237,16 @@ def with_own_options(function: Any) -> Any:
     """
     if isinstance(function, (list, tuple)):
         return [with_own_options(it) for it in cast("list[Any]", function)]
-    given: dict[str, Any] = {}
-    called = function
+    called, options = function, NONE_GIVEN
     if isinstance(function, FunctionWithOptions):
-        called, given = function.function, function.options.given
-    own: dict[str, Any] = {}
+        called, options = function.function, function.options
     for layer in layers(called):
         if isinstance(layer, TakesOptions):
-            own = {**layer.own_options(), **own}
-    return FunctionWithOptions(called, WaitOptions(**{**own, **given})) if own else function
+            options = options.over(layer.own_options())
+    return FunctionWithOptions(called, options) if options.given else function
 
 
-def _options_in_class(cls: type) -> dict[str, Any]:
+def _options_in_class(cls: type) -> WaitOptions:
     """Returns the options in the bodies of a class and its bases. Not asked of an instance."""
     found: dict[str, Any] = {}
     for owner in cls.__mro__:
@@ -244,7 +257,8 @@ def _options_in_class(cls: type) -> dict[str, Any]:
             for name, value in vars(owner).items()
             if name in OWN_OPTIONS and name not in found and not _is_fallback(name, value)
         }
-    return found
+    # They were checked when the class was made, and may have been set since.
+    return WaitOptions(**found) if found else NONE_GIVEN
 
 
 class TakesOptions:
@@ -258,7 +272,7 @@ class TakesOptions:
     is_called_with_rows: ClassVar[bool] = False
     """Whether it can be called by itself, as one that was decorated."""
 
-    def own_options(self) -> Mapping[str, Any]:
+    def own_options(self) -> WaitOptions:
         """Returns the options that it has for itself: those in the body of its class."""
         return _options_in_class(type(self))
 
@@ -307,7 +321,7 @@ class FunctionWithOptions(OfColumns):
         """
         every: dict[str, Any] = {**given}
         facts = {name: every.pop(name) for name in OF_FUNCTION if name in every}
-        options = WaitOptions(**_of_one_function(every))
+        options = _of_one_function(every)
         if facts:
             function = function.with_facts(facts)
         return FunctionWithOptions(function, options)
@@ -335,5 +349,5 @@ class FunctionWithOptions(OfColumns):
 
     def with_options(self, **given: Unpack[FunctionArguments]) -> FunctionWithOptions:
         """Returns the function with further options, which win over those that it has."""
-        both: Any = {**self.options.given, **given}
-        return FunctionWithOptions.of(self.function, both)
+        made = FunctionWithOptions.of(self.function, given)
+        return FunctionWithOptions(made.function, made.options.over(self.options))

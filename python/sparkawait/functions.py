@@ -15,7 +15,6 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 from sparkawait._core import Row
@@ -45,6 +44,7 @@ from sparkawait.function_options import (
 )
 from sparkawait.native_function import NativeFunction
 from sparkawait.types import SchemaLike, is_function, to_schema
+from sparkawait.wait_options import NONE_GIVEN, WaitOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -294,7 +294,7 @@ class DeclaredFunction(OfColumns, AsyncFunction, Generic[_P, _R]):
         idempotent: bool | None = None,
         blocked_loop_timeout: Duration | None = None,
         threads: int | None = None,
-        options: Mapping[str, Any] = MappingProxyType({}),
+        options: WaitOptions = NONE_GIVEN,
     ) -> None:
         """Wraps `function`."""
         functools.update_wrapper(self, function)
@@ -304,7 +304,7 @@ class DeclaredFunction(OfColumns, AsyncFunction, Generic[_P, _R]):
         self.idempotent = idempotent
         self.blocked_loop_timeout = blocked_loop_timeout
         self.threads = threads
-        self.options = dict(options)
+        self.options = options
 
     @property
     def name(self) -> str:
@@ -315,7 +315,7 @@ class DeclaredFunction(OfColumns, AsyncFunction, Generic[_P, _R]):
         """Returns the function itself, so that a call costs no further one."""
         return undeclared(self.function)
 
-    def own_options(self) -> Mapping[str, Any]:
+    def own_options(self) -> WaitOptions:
         """Returns the options that the decorator was given."""
         return self.options
 

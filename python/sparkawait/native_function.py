@@ -12,6 +12,7 @@ from sparkawait import _core
 from sparkawait._plan.models import Model
 from sparkawait.batch import Batch
 from sparkawait.function_options import OfColumns, TakesOptions
+from sparkawait.wait_options import NONE_GIVEN, WaitOptions
 
 
 class NativeFunction(OfColumns, TakesOptions):
@@ -39,6 +40,10 @@ class NativeFunction(OfColumns, TakesOptions):
     def name(self) -> str:
         """The name used in messages and metrics."""
         return type(self).__qualname__
+
+    def own_options(self) -> WaitOptions:
+        """Returns none: what it has is given where it is made."""
+        return NONE_GIVEN
 
     @property
     def channel_columns(self) -> tuple[str, ...]:

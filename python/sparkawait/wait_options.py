@@ -13,12 +13,13 @@ Made on the driver, from any thread; immutable.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from sparkawait._call_info import INFO
 from sparkawait._emission import CARRY_OVER, TUNING, WATERMARK
 from sparkawait._plan.arguments import ColumnArguments, WaitArguments
-from sparkawait._plan.checks import ObjectOf
+from sparkawait._plan.checks import ObjectOf, refuse
 from sparkawait._plan.option import (
     Option,
     checked,
@@ -142,11 +143,23 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
         """Checks each value by itself."""
         given: dict[str, Any] = {**options}
         values = checked(OPTIONS, given, _HINTS)
-        for name in given:
-            # `None` may be what a short form stands for, as 0 of `retry`, and mean something else.
-            if isinstance(OPTIONS[name].check, ObjectOf) and values[name] is not None:
-                given[name] = values[name]
-        self.__dict__.update(values, given=given)
+        # `None` may be what a short form stands for, as 0 of `retry`, and mean something else.
+        objects = {
+            name: values[name]
+            for name in given
+            if isinstance(OPTIONS[name].check, ObjectOf) and values[name] is not None
+        }
+        self.__dict__.update(values, given={**given, **objects})
+
+    def over(self, other: WaitOptions) -> WaitOptions:
+        """Returns the options of both sets; where both say something, these win."""
+        if not other.given:
+            return self
+        both = object.__new__(WaitOptions)
+        both.__dict__.update(vars(other))
+        both.__dict__.update({name: getattr(self, name) for name in self.given})
+        both.__dict__["given"] = {**other.given, **self.given}
+        return both
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         """Refuses: two calls may share the set."""
@@ -163,7 +176,22 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
 
 OPTIONS = options_of(WaitOptions)
 """All options by name."""
+NONE_GIVEN = WaitOptions()
+"""The set in which nothing was given."""
 COLUMN_OPTIONS = {name: option for name, option in OPTIONS.items() if option.of_columns}
 """Those that column functions have."""
 
 documented(OPTIONS, WaitArguments)(WaitOptions)
+
+
+def of_call(options: object, given: Mapping[str, Any]) -> WaitOptions:
+    """Returns the options of a set; those that were given besides win over it.
+
+    Raises:
+        ConfigurationError: If `options` is not a set, or one that was given is wrong.
+    """
+    if options is None:
+        return WaitOptions(**given) if given else NONE_GIVEN
+    if not isinstance(options, WaitOptions):
+        refuse(f"`options` must be a sparkawait.WaitOptions, got `{type(options).__name__}`")
+    return WaitOptions(**given).over(options) if given else options

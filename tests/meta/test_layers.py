@@ -46,6 +46,7 @@ UNKNOWN_TO = {
 }
 EXCEPTIONS = {
     ("_plan/plan.py", "sparkawait._worker.results"),  # what a task builds results with
+    ("_plan/resolve.py", "sparkawait._worker.results"),
     # Makes a call, as users do.
     ("connectors/http_preview.py", "sparkawait.arrow"),
     ("connectors/http_preview.py", "sparkawait.spark"),

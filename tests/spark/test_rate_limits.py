@@ -270,8 +270,8 @@ def test_cores_that_nobody_knows_are_asked_for(conf):
 
 
 def placed(limits, **conf):
-    plan = resolve_unpickled("unordered", see, input_schema=None, rate_limit=limits)
-    return placement.placed(plan, session(spark_app_id="app-7", **conf))
+    place = placement.PlaceOfSession(session(spark_app_id="app-7", **conf))
+    return resolve_unpickled("unordered", see, input_schema=None, place=place, rate_limit=limits)
 
 
 @pytest.mark.parametrize(
@@ -322,4 +322,4 @@ def test_one_task_at_a_time_is_no_reason_for_a_warning(master, caplog):
 )
 def test_a_limit_of_the_job_is_split_where_there_may_be_several_hosts(master, cores):
     plan = placed(sa.RateLimit("97/min", scope="job"), spark_master=master)
-    assert (plan.cores, plan.application) == (cores, "app-7")
+    assert (plan.sharing.cores, plan.sharing.application) == (cores, "app-7")

@@ -350,7 +350,7 @@ def test_a_column_function_keeps_results_and_spreads_calls(spark, calls):
 
 def test_a_set_of_options_is_for_column_functions_too():
     usual = sa.WaitOptions(timeout="5s", on_error="null")
-    assert sa.async_udf(double, options=usual)._plan.options.timeout == 5.0
+    assert sa.async_udf(double, options=usual)._call.options.timeout == 5.0
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,15 @@ from sparkawait import (
     WatermarkStrategy,
     retry,
 )
+from sparkawait._plan.chain import Chain
 from sparkawait._plan.checks import warn_once
+from sparkawait._plan.plan import Plan
 from sparkawait._plan.resolve import resolve
 from sparkawait.exceptions import ErrorKind
 from sparkawait.functions import async_function
 from sparkawait.native_function import NativeFunction
 from sparkawait.retry import ONLY_REFUSED
+from sparkawait.wait_options import OPTIONS
 
 INPUT = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us")), ("name", pa.string())])
 
@@ -426,7 +429,7 @@ def test_a_name_that_cannot_be_sent_is_refused(column):
 def test_the_input_is_checked_later_when_it_is_not_known_yet():
     made = plan(input_schema=None, schema="id int")
     with pytest.raises(ConfigurationError, match="already a column"):
-        made.output_schema(INPUT)
+        Chain.of(made).output_schema(INPUT)
 
 
 # -- native functions and the operator
@@ -521,3 +524,43 @@ def test_a_capacity_without_a_number_of_calls_is_told_once(told):
 def test_a_capacity_that_asks_for_no_more_calls_is_not_told(told, given):
     plan(**given)
     assert told() == []
+
+
+# -- what is checked when
+
+
+def test_only_what_is_given_is_checked_in_a_call(monkeypatch):
+    seen = []
+    for name, option in OPTIONS.items():
+        assert option.usual == getattr(WaitOptions(), name)  # checked by now
+        noted = _Noted(option.check, seen)
+        monkeypatch.setattr(option, "check", noted)
+    patient = WaitOptions(timeout="31s", attempt_timeout="7s")
+    assert seen == ["timeout", "attempt_timeout"]
+    made = plan(options=patient, max_concurrency=7)
+    assert seen == ["timeout", "attempt_timeout", "max_concurrency"]
+    assert (made.options.timeout, made.max_concurrency) == (31.0, 7)
+
+
+class _Noted:
+    def __init__(self, check, seen):
+        self.check, self.seen = check, seen
+
+    def __call__(self, value, name):
+        self.seen.append(name)
+        return self.check(value, name)
+
+
+def test_each_plan_of_a_task_is_made_once_and_no_field_of_it_is_replaced(monkeypatch):
+    made, init = [], Plan.__init__
+
+    def noted(self, *args, **given):
+        init(self, *args, **given)
+        made.append(self.name)
+
+    monkeypatch.setattr(Plan, "__init__", noted)
+    chain = Chain.of(plan())
+    other = double.with_options(schema="z bigint")
+    chain = chain.then(plan([double, other], input_schema=None, taken=chain.names))
+    assert made == ["double", "double#2", "double#2#2", "[double, double#2]"]
+    assert [it.function_name for it in chain.operators] == [made[0], made[3], *made[1:3]]

@@ -9,33 +9,15 @@ Immutable and picklable; any thread may read it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import pyarrow as pa
 
-from sparkawait._call_info import CALL_TYPE
-from sparkawait._emission import Tuning
-from sparkawait._plan.capacity import Bounds, held
 from sparkawait._plan.checks import refuse
-from sparkawait._plan.function_checks import may_return_several
-from sparkawait._plan.plan import FunctionGroup, Mode, Plan, joined, without
-from sparkawait._quantities import Bytes
-from sparkawait.exceptions import ErrorKind
-from sparkawait.function_options import FunctionWithOptions
+from sparkawait._plan.plan import Plan, without
 from sparkawait.native_function import NativeFunction
-from sparkawait.wait_options import OPTIONS, WaitOptions
-
-
-def numbered(name: str, taken: set[str]) -> str:
-    """Returns `name`, with a number if another operator has it; notes that it is taken."""
-    found, number = name, 1
-    while found in taken:
-        number += 1
-        found = f"{name}#{number}"
-    taken.add(found)
-    return found
 
 
 @dataclass(frozen=True)
@@ -61,10 +43,8 @@ class Chain:
     def then(self, plan: Plan, schema: pa.Schema | None = None) -> Chain:
         """Returns the chain with one operator more.
 
-        A function that is in it already is named by its position, too.
-
         Args:
-            plan: The call that the operator makes.
+            plan: The call that the operator makes, which was made with the `names` of the chain.
             schema: What it gets, if that is cast.
 
         Raises:
@@ -73,12 +53,13 @@ class Chain:
         check_no_rules(
             self.plans[-1], "chain=True", "leave it out: the next call gets what is left"
         )
-        taken = {other.function_name for other in self.operators}
-        name = numbered(plan.function_name, taken)
-        branches = [replace(it, name=numbered(it.function_name, taken)) for it in plan.branches]
-        plan = replace(plan, name=name, branches=tuple(branches))
         schemas = self.schemas if schema is None else (*self.schemas, schema)
         return Chain((*self.plans, plan), schemas)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """What its operators are called: another one has another name."""
+        return frozenset(it.function_name for it in self.operators)
 
     @property
     def name(self) -> str:
@@ -91,12 +72,15 @@ class Chain:
         That is rows, and its own hidden columns behind them.
 
         Raises:
-            ConfigurationError: If one of the calls does not go with what it gets.
+            ConfigurationError: If one of the calls does not go with what it gets, and was made
+                before that was known.
         """
         schemas: list[pa.Schema] = []
         rows = without(input_schema, self.hidden)
         for index, plan in enumerate(self.plans):
             schemas.append(_with_fields(rows, input_schema, plan.hidden))
+            if not plan.is_input_known:
+                plan.check_input(schemas[-1])
             put_out = plan.output_schema(schemas[-1])
             rows = self.schemas[index] if index < len(self.schemas) else put_out
         return schemas
@@ -115,6 +99,14 @@ class Chain:
     def hidden(self) -> tuple[str, ...]:
         """The hidden columns of all operators, which come behind those of the first one's rows."""
         return tuple(name for plan in self.plans for name in plan.hidden)
+
+    def output_schema(self, input_schema: pa.Schema) -> pa.Schema:
+        """Returns what the last operator puts out for input of `input_schema`.
+
+        Raises:
+            ConfigurationError: As `input_schemas`.
+        """
+        return self.plans[-1].output_schema(self.input_schemas(input_schema)[-1])
 
     def passed_schema(self, input_schema: pa.Schema) -> pa.Schema:
         """Returns the columns of the input that come out as they went in."""
@@ -173,94 +165,7 @@ def _with_fields(schema: pa.Schema, source: pa.Schema, names: Sequence[str]) -> 
     return pa.schema(fields, metadata=cast("Any", schema.metadata))
 
 
-# -- several functions for each row, side by side: one call, and a branch of it for each function.
-#
-# Runs where the user calls, on the driver.
-
-
-def side_by_side(
-    mode: Mode,
-    functions: Sequence[object],
-    options: WaitOptions,
-    resolve: Callable[..., Plan],
-    *,
-    key: tuple[str, ...] | None,
-    hidden: tuple[str, ...],
-) -> Plan:
-    """Returns the plan of a call of several functions for each row, whose names are not checked.
-
-    Options of the call that are of one function are those of each that has no other.
-
-    Args:
-        mode: Which order the output has.
-        functions: What the user gave, with options or without.
-        options: Those of the call.
-        resolve: Makes the plan of one function.
-        key: The columns of the key, in the key-ordered mode.
-        hidden: Names of columns, the last of the input, that options were computed into.
-
-    Raises:
-        ConfigurationError: If a function, or an option of it, is wrong.
-    """
-    if not functions:
-        refuse("`function` must be a function or a list of them, got []")
-    given = options.given
-    for name in ("schema", "on_timeout"):
-        if given.get(name) is not None:
-            refuse(f"`{name}` is of one function; give it by with_options({name}=..)")
-    of_rows = {name: it for name, it in given.items() if not OPTIONS[name].of_function}
-    shared: dict[str, Any] = {name: it for name, it in given.items() if name not in of_rows}
-    # What is theirs of it; batches are put together where the branches meet.
-    tuning = options.tuning
-    shared["tuning"] = Tuning(
-        max_bytes=tuning.max_bytes, target_latency=tuning.target_latency, warm_up=False
-    )
-    capacity = options.capacity
-    if isinstance(capacity, Bytes):
-        capacity = None
-    if capacity is not None:
-        shared["capacity"] = capacity
-    taken: set[str] = set()
-    branches: list[Plan] = []
-    for function in functions:
-        called, own = _of(function)
-        branch = resolve("unordered", called, hidden=hidden, keeps_input=False, **{**shared, **own})
-        if may_return_several(branch.function, branch.facts, own.get("schema")):
-            refuse(
-                f"`{branch.function_name}` may return several rows for a row, and cannot be called"
-                " beside other functions; call it alone, before or after them"
-            )
-        branches.append(replace(branch, name=numbered(branch.function_name, taken)))
-    _check_told(branches)
-    if capacity is None:
-        bound = held(mode, options, [(it.max_concurrency, it.facts) for it in branches])
-    else:
-        bound = Bounds(capacity, capacity)
-    most = bound.rows if bound.growth is None else bound.growth.rows
-    # A row that a branch tries again holds no other up.
-    branches = [
-        it if it.batch is not None else replace(it, capacity=max(it.capacity, most))
-        for it in branches
-    ]
-    schema = joined(branches)
-    names = tuple(it.function_name for it in branches)
-    plan = Plan(
-        mode=mode,
-        function=FunctionGroup(names, schema),
-        declared_schema=schema,
-        # The calls have timeouts, each its own.
-        options=WaitOptions(**of_rows, timeout=None),
-        capacity=bound.rows,
-        max_concurrency=most,
-        capacity_bytes=bound.bytes,
-        growth=bound.growth,
-        key=key,
-        hidden=hidden,
-        branches=tuple(branches),
-    )
-    if options.carry_over is not None:
-        check_carries_one(plan)
-    return plan
+# -- what does not go with a chain, or with rows that are carried over
 
 
 def check_no_rules(plan: Plan, option: str, way_out: str) -> None:
@@ -289,31 +194,3 @@ def check_carries_one(plan: Plan) -> None:
             f"`carry_over` keeps rows of one function a call, got {plan.function_name}; call them"
             " one after the other, with chain=True on the output of the first"
         )
-
-
-def _of(function: object) -> tuple[object, dict[str, Any]]:
-    """Returns one of several functions, and the options that it has."""
-    own: dict[str, Any] = {}
-    if isinstance(function, FunctionWithOptions):
-        function, own = function.function, function.options.given
-    if isinstance(function, (list, tuple)):
-        refuse("`function` must be a function or a list of them, got a list in a list")
-    return function, own
-
-
-def _check_told(branches: Sequence[Plan]) -> None:
-    """Checks that failures and calls of two functions are not told in one column."""
-    taken: dict[str, str] = {}
-    for branch in branches:
-        for field in branch.told_fields:
-            column = field.name
-            if column in taken:
-                is_info = field.type == CALL_TYPE
-                both = "tell of calls" if is_info else "capture failures"
-                own = "info='..'" if is_info else "sparkawait.OnError('capture', column='..')"
-                refuse(
-                    f"`{taken[column]}` and `{branch.function_name}` both {both} in column"
-                    f" `{column}`; give each one of its own, with_options({own})",
-                    ErrorKind.COLUMN_CLASH,
-                )
-            taken[column] = branch.function_name

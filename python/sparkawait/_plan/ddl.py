@@ -11,6 +11,7 @@ without needing PySpark. Pure functions, for any thread.
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -103,6 +104,7 @@ def noted(field: pa.Field, notes: Mapping[bytes, bytes]) -> pa.Field:
     return field.with_metadata({**metadata, **notes}) if notes else field
 
 
+@functools.lru_cache(maxsize=256)  # of a function that is declared once and called often
 def parse_schema(text: str, name: str = "schema") -> pa.Schema:
     """Parses a list of columns, or one ``struct<..>``, into an Arrow schema.
 

@@ -83,6 +83,11 @@ class Option(Generic[_T]):
         told = "" if self.is_told else f" Default: {self.shown.removeprefix('= ')}."
         return f"{self.meaning[0].upper()}{self.meaning[1:]}.{told}"
 
+    @functools.cached_property
+    def usual(self) -> _T:
+        """The value where nothing is given, which is checked once."""
+        return self.check(self.default, self.name)
+
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
@@ -163,11 +168,14 @@ def checked(
     for name in given:
         if name not in options:
             refuse_unknown(name, options, (hints or {}).get(name, ""))
-    return {name: it.check(given.get(name, it.default), name) for name, it in options.items()}
+    return {
+        name: it.check(given[name], name) if name in given else it.usual
+        for name, it in options.items()
+    }
 
 
 class Values:  # noqa: PLW1641 - what it holds may not be hashable
-    """What `checked` returned for the options of the class, by attribute; not to be changed."""
+    """The value of each option of the class, checked, by attribute; not to be changed."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         """Takes the values."""

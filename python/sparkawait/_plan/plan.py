@@ -11,10 +11,10 @@ Immutable and picklable; any thread may read it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import pyarrow as pa
 
@@ -32,7 +32,7 @@ from sparkawait._plan.checks import (
 )
 from sparkawait._plan.facts import UNKNOWN, Facts
 from sparkawait._policies import Adaptive
-from sparkawait._worker.results import ResultBuilder
+from sparkawait._worker.results import NoResults, OneResult, ResultBuilder, with_mark
 from sparkawait.batch import Batch
 from sparkawait.channels import Credits
 from sparkawait.exceptions import ConfigurationError, ErrorKind
@@ -40,14 +40,26 @@ from sparkawait.functions import AsyncFunction
 from sparkawait.native_function import NativeFunction
 from sparkawait.on_error import ERROR_TYPE
 from sparkawait.rate_limit import RateLimit, sharers
-from sparkawait.types import check_input_names
+from sparkawait.types import check_input_names, timestamps_of
 from sparkawait.wait_options import OPTIONS, WaitOptions
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-
-__all__ = ["SLOT", "FunctionGroup", "Mode", "Plan", "joined", "without"]
+__all__ = [
+    "ALONE",
+    "HERE",
+    "SLOT",
+    "FunctionGroup",
+    "Mode",
+    "Place",
+    "Plan",
+    "Results",
+    "Sharing",
+    "group_name",
+    "joined",
+    "numbered",
+    "rows_in_calls",
+    "told_fields",
+    "without",
+]
 
 
 # -- several functions for each row instead of one. Immutable; any thread may read it
@@ -71,7 +83,12 @@ class FunctionGroup(NativeFunction):
     @property
     def name(self) -> str:
         """The names, as a list of functions is written."""
-        return f"[{', '.join(self.names)}]"
+        return group_name(self.names)
+
+
+def group_name(names: Iterable[str]) -> str:
+    """Returns what functions that are called for a row side by side are called together."""
+    return f"[{', '.join(names)}]"
 
 
 def joined(branches: Iterable[Plan]) -> pa.Schema:
@@ -80,6 +97,83 @@ def joined(branches: Iterable[Plan]) -> pa.Schema:
 
 
 Mode = Literal["ordered", "unordered", "key_ordered"]
+
+Results = Literal["rows", "one", "none"]
+"""What a row has of its function: any number of rows; one or null, as of a column function; or
+nothing that anybody looks at."""
+
+
+def numbered(name: str, taken: set[str]) -> str:
+    """Returns `name`, with a number if another operator has it; notes that it is taken."""
+    found, number = name, 1
+    while found in taken:
+        number += 1
+        found = f"{name}#{number}"
+    taken.add(found)
+    return found
+
+
+# -- where the tasks of a plan run
+
+
+class Sharing(NamedTuple):
+    """Who shares the limits in time of a task.
+
+    Attributes:
+        application: Names the Spark application, for limits that its workers share.
+        cores: How many tasks of the job may run at once.
+        executor_cores: How many of them an executor may run, if that is known.
+    """
+
+    application: str = ""
+    cores: int = 1
+    executor_cores: int | None = None
+
+
+ALONE = Sharing()
+
+
+class Place:
+    """What a plan has to know of where its tasks run: here, in the process that makes it.
+
+    That of a session of Spark says more.
+    """
+
+    is_case_sensitive: bool = True
+    """Whether columns whose names differ in case only are two."""
+
+    @property
+    def tasks(self) -> int | None:
+        """How many tasks of the call run at once, if that is known."""
+        return 1
+
+    @property
+    def zones(self) -> tuple[tuple[str, bytes], ...]:
+        """The rules of time zones that differ from those of the tasks' own database."""
+        return ()
+
+    def columns(
+        self,
+        declared: pa.Schema,
+        function: AsyncFunction | NativeFunction,  # noqa: ARG002 - for those who read Arrow's types
+    ) -> pa.Schema:
+        """Returns the columns that `function` has declared in the types that come out.
+
+        Raises:
+            ConfigurationError: If one of them has none.
+        """
+        return timestamps_of(declared)
+
+    def sharing(self, name: str, limits: Sequence[RateLimit]) -> Sharing:  # noqa: ARG002
+        """Returns who shares the `limits` of the function `name`.
+
+        Raises:
+            ConfigurationError: If nobody knows, and a limit depends on it.
+        """
+        return ALONE
+
+
+HERE = Place()
 
 _TOLD = (
     ("failures are captured", "give that another with sparkawait.OnError('capture', column='..')"),
@@ -90,12 +184,12 @@ _TOLD = (
 
 @dataclass(frozen=True)
 class Plan:
-    """One checked call. Made by `sparkawait._plan.resolve.resolve`.
+    """One checked call. Made once, by `sparkawait._plan.resolve`.
 
     Attributes:
         mode: Which order the output has.
         function: What is called for every row.
-        declared_schema: The columns that the function returns, as it declared them.
+        declared_schema: The columns that the function returns, in the types of where it runs.
         options: The options, checked; what follows from several of them is below.
         capacity: Rows admitted and not emitted, at first; with `capacity_bytes` not completed.
         capacity_bytes: Bytes of completed rows.
@@ -111,11 +205,13 @@ class Plan:
         case_sensitive: Whether columns whose names differ in case only are two.
         identity: What tells the function from others that are given the same cache.
         name: What the operator is called, if not as its function is.
-        application: Names the Spark application, for limits that its workers share.
-        cores: How many tasks of the job may run at once.
-        executor_cores: How many of them an executor may run, if that is known.
+        sharing: Who shares its limits in time.
         zones: The rules of the session's time zone, as Spark has them.
-        branches: Calls of several functions for each row, which this one waits for.
+        results: What a row has of the function.
+        is_input_known: Whether the plan was made for an input, which is checked; it is checked when
+            it comes otherwise.
+        branches: The calls of several functions for each row, which this one waits for; its own
+            function stands for all of them.
     """
 
     mode: Mode
@@ -136,34 +232,11 @@ class Plan:
     case_sensitive: bool = True
     identity: str = ""
     name: str = ""
-    application: str = ""
-    cores: int = 1
-    executor_cores: int | None = None
+    sharing: Sharing = ALONE
     zones: tuple[tuple[str, bytes], ...] = ()
+    results: Results = "rows"
+    is_input_known: bool = False
     branches: tuple[Plan, ...] = ()
-
-    reads_results: ClassVar[bool] = True
-    """Whether anybody looks at what the function returns."""
-
-    @classmethod
-    def of(cls, plan: Plan) -> Self:
-        """Returns a plan as one of this class."""
-        return cls(**{it.name: getattr(plan, it.name) for it in fields(plan)})
-
-    def at(self, told: Callable[[Plan], Mapping[str, Any]], *, case_sensitive: bool = True) -> Self:
-        """Returns the plan as it runs: what was checked, with what only a session knows.
-
-        Args:
-            told: Returns what the session says of the fields of a plan of one function.
-            case_sensitive: Whether columns whose names differ in case only are two.
-        """
-        if not self.branches:
-            return replace(self, case_sensitive=case_sensitive, **told(self))
-        branches = tuple(it.at(told, case_sensitive=case_sensitive) for it in self.branches)
-        schema = joined(branches)
-        return replace(
-            self, case_sensitive=case_sensitive, branches=branches, declared_schema=schema
-        )
 
     @property
     def function_name(self) -> str:
@@ -183,11 +256,7 @@ class Plan:
     @property
     def rows_called(self) -> int:
         """Rows that are in calls, or wait for one with others, at most."""
-        if self.batch is None:
-            return self.max_concurrency
-        if isinstance(self.function, AsyncFunction):
-            return self.capacity
-        return min(self.capacity, self.max_concurrency * self.batch.max_rows)
+        return rows_in_calls(self.function, self.batch, self.capacity, self.max_concurrency)
 
     @property
     def has_timeout_handler(self) -> bool:
@@ -200,7 +269,12 @@ class Plan:
 
     @cached_property
     def result_schema(self) -> pa.Schema:
-        """The declared columns, nullable where a failed row leaves them empty."""
+        """The declared columns, nullable where a row leaves them empty; and a mark of its results.
+
+        The mark tells a row that has none from one whose columns are all null.
+        """
+        if self.results == "one" and not isinstance(self.function, NativeFunction):
+            return with_mark(self.declared_schema)
         if self.options.on_error.action in ("fail", "drop"):
             return self.declared_schema
         metadata = cast("Any", self.declared_schema.metadata)
@@ -208,10 +282,16 @@ class Plan:
 
     def result_builder(self) -> ResultBuilder:
         """Returns a builder of result batches, which holds the function to what it declared."""
+        if self.results == "none":
+            return NoResults()
+        if self.results == "one":
+            return OneResult(self.declared_schema, self.required)
         return ResultBuilder(self.result_schema, self.required)
 
     def result_columns(self) -> ResultColumns | None:
         """Returns what reads plain results faster than the builder, if their types are plain."""
+        if self.results != "rows":
+            return None
         return ResultColumns.of(self.result_schema, self.required)
 
     @property
@@ -223,9 +303,7 @@ class Plan:
     @property
     def told_fields(self) -> list[pa.Field]:
         """The last columns of the output: failures and calls, where somebody asks for them."""
-        error, info = self.error_field, self.options.info
-        calls = [] if info is None else [pa.field(info, CALL_TYPE)]
-        return [*([] if error is None else [error]), *calls]
+        return told_fields(self.options)
 
     @property
     def added_fields(self) -> list[pa.Field]:
@@ -241,12 +319,7 @@ class Plan:
         """Returns the schema of the output for input of `input_schema`.
 
         Metadata of input fields and of the input schema is kept.
-
-        Raises:
-            ConfigurationError: If the input lacks a column that an option names, or two columns of
-                the output would have the same name.
         """
-        self.check_input(input_schema)
         input_schema = self.rows(input_schema)
         kept = list(input_schema) if self.keeps_input else []
         metadata = input_schema.metadata if self.keeps_input else None
@@ -256,7 +329,8 @@ class Plan:
         """Checks the options that depend on the input.
 
         Raises:
-            ConfigurationError: As `output_schema`.
+            ConfigurationError: If the input lacks a column that an option names, or two columns of
+                the output would have the same name.
         """
         check_input_names(input_schema)
         rows = self.rows(input_schema)
@@ -416,9 +490,8 @@ class Plan:
         adaptive = calls.resolve(rows) if isinstance(calls, Adaptive) else None
         if not (limited.known or limited.is_adaptive or breaker or adaptive):
             return None
-        place = self.function_name, self.application, self.cores, self.executor_cores
         limits = [
-            it.terms(*place)._replace(
+            it.terms(self.function_name, *self.sharing)._replace(
                 result_cost=self.result_cost(it),
                 per_request=batch is not None and it.per == "request",
             )
@@ -430,7 +503,7 @@ class Plan:
         return {
             "rate_limits": limits,
             "requests": requests,
-            "application": sharers(self.application, limited.known),
+            "application": sharers(self.sharing.application, limited.known),
             "adaptive_limit": adaptive,
             "is_rate_adaptive": limited.is_adaptive,
             "pause": None if breaker is None else breaker.resolve(),
@@ -487,6 +560,24 @@ class Plan:
         retry_misses = self.options.retry is not None and self.options.retry.retry_misses
         function = self.function.bounded(self.max_concurrency, self.capacity)
         return function._native(retry_misses=retry_misses)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
+def told_fields(options: WaitOptions) -> list[pa.Field]:
+    """Returns the columns that tell what happened to a row: its failure, and its calls."""
+    error, info = options.on_error.column, options.info
+    fields = [] if error is None else [pa.field(error, ERROR_TYPE)]
+    return fields if info is None else [*fields, pa.field(info, CALL_TYPE)]
+
+
+def rows_in_calls(
+    function: AsyncFunction | NativeFunction, batch: Batch | None, capacity: int, calls: int
+) -> int:
+    """Returns the rows that are in calls, or wait for one with others, at most."""
+    if batch is None:
+        return calls
+    if isinstance(function, AsyncFunction):
+        return capacity
+    return min(capacity, calls * batch.max_rows)
 
 
 def _told(value: Any) -> Any:

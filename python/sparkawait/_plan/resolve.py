@@ -10,38 +10,52 @@ Runs where the user calls, on the driver; a wrong value is named with the rule t
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn, cast
 
 import pyarrow as pa
 
+from sparkawait._call_info import CALL_TYPE
+from sparkawait._emission import Tuning
 from sparkawait._plan.callables import check_plain
-from sparkawait._plan.capacity import asked_calls, bounds
-from sparkawait._plan.chain import check_no_rules, side_by_side
+from sparkawait._plan.capacity import Bounds, asked_calls, bounds, held
+from sparkawait._plan.chain import check_carries_one, check_no_rules
 from sparkawait._plan.checks import refuse, shown, warn_once
 from sparkawait._plan.facts import Facts
 from sparkawait._plan.function_checks import (
     check_picklable,
     declared_schema,
     identity_of,
+    may_return_several,
     to_function,
     why_not_repeated,
 )
 from sparkawait._plan.option import refuse_unknown
-from sparkawait._plan.plan import Plan
+from sparkawait._plan.plan import (
+    HERE,
+    FunctionGroup,
+    Mode,
+    Place,
+    Plan,
+    Results,
+    group_name,
+    joined,
+    numbered,
+    rows_in_calls,
+)
 from sparkawait._policies import Adaptive
-from sparkawait._quantities import columns, is_expression, named
+from sparkawait._quantities import Bytes, columns, is_expression, named
+from sparkawait._worker.results import NOTHING
 from sparkawait.channels import Channel, Credits
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.function_options import FunctionWithOptions, with_own_options
 from sparkawait.functions import AsyncFunction
 from sparkawait.native_function import NativeFunction
 from sparkawait.retry import AsyncRetryStrategy
-from sparkawait.wait_options import WaitOptions
+from sparkawait.wait_options import NONE_GIVEN, OPTIONS, WaitOptions, of_call
 
-__all__ = ["Plan", "all_given", "resolve", "resolve_unpickled", "tell_of_threads"]
+__all__ = ["Around", "Call", "plan_of", "resolve", "resolve_unpickled", "what_is_called"]
 
 _CHANNELS = ErrorKind.CHANNELS_INVALID
 _MODES = ("ordered", "unordered", "key_ordered")
@@ -67,9 +81,12 @@ def resolve_unpickled(
     function: object,
     *,
     input_schema: pa.Schema | None,
+    place: Place = HERE,
     key: object = None,
     hidden: Sequence[str] = (),
     keeps_input: bool = True,
+    results: Results = "rows",
+    taken: Collection[str] = (),
     options: object = None,
     travels: bool = False,
     **given: Any,
@@ -80,9 +97,12 @@ def resolve_unpickled(
         mode: ``"ordered"``, ``"unordered"`` or ``"key_ordered"``.
         function: What the user gave; a list of several is called for each row side by side.
         input_schema: Schema of the input, or ``None`` when it is known only later.
+        place: Where its tasks run.
         key: The columns of the key, in the key-ordered mode.
         hidden: Names of columns, the last of the input, that options were computed into.
         keeps_input: Whether the columns of the input are those of the output, too.
+        results: What a row has of the function.
+        taken: What other operators of the task are called.
         options: A set of options.
         travels: Whether the plan is pickled, and copies of its functions are called.
         **given: The options that were given besides, which win.
@@ -92,71 +112,145 @@ def resolve_unpickled(
     """
     if mode not in _MODES:
         refuse(f"`mode` must be one of {_MODES}, got {shown(mode)}")
-    given, function = all_given(options, given), with_own_options(function)
-    if isinstance(function, FunctionWithOptions):
-        function, given = function.function, {**function.options.given, **given}
-    checked = WaitOptions(**given)
     if key is not None and mode != "key_ordered":
         refuse_unknown("key", (), "it belongs to key_ordered_wait")
-    named_key = named(columns(key, "key"), "key") if mode == "key_ordered" else None
-    if isinstance(function, (list, tuple)):
-        plan = side_by_side(
-            mode,
-            cast("Sequence[object]", function),
-            checked,
-            functools.partial(resolve_unpickled, input_schema=input_schema, travels=travels),
-            key=named_key,
-            hidden=tuple(hidden),
-        )
-        plan.check_names()
-        if input_schema is not None:
-            plan.check_input(input_schema)
-        return plan
-    checked_function, facts = to_function(function)
-    _check_together(checked, checked_function, facts)
-    _check_named(checked)
-    bound = bounds(mode, checked, facts)
-    plan = Plan(
+    called, checked = what_is_called(function, of_call(options, given))
+    around = Around(
         mode=mode,
-        function=checked_function,
-        declared_schema=declared_schema(checked_function, facts, checked.schema),
-        options=checked,
-        capacity=bound.rows,
-        capacity_bytes=bound.bytes,
-        growth=bound.growth,
-        max_concurrency=_calls(checked_function, facts, bound.calls, asked_calls(checked)),
-        facts=replace(facts, schema=None),
-        not_repeated=why_not_repeated(checked_function, facts, checked),
-        key=named_key,
+        place=place,
+        input_schema=input_schema,
+        key=named(columns(key, "key"), "key") if mode == "key_ordered" else None,
         hidden=tuple(hidden),
         keeps_input=keeps_input,
-        identity="" if checked.cache is None else identity_of(checked_function, travels=travels),
-        route=_route(checked, checked_function),
+        results=results,
+        travels=travels,
+        taken=set(taken),
     )
-    if plan.route is not None:
-        plan = replace(plan, credits=_credits(plan, bound.calls))
-    plan.check_names()
-    if checked.carry_over is not None:
+    if isinstance(called, (list, tuple)):
+        return _side_by_side(cast("Sequence[object]", called), checked, around)
+    return plan_of(Call.of(called, checked, results), around)
+
+
+def what_is_called(function: object, options: WaitOptions) -> tuple[object, WaitOptions]:
+    """Returns a function without the options that it has for itself, and all options of its call.
+
+    Args:
+        function: What the user gave.
+        options: The options of the call, which win.
+    """
+    function = with_own_options(function)
+    if isinstance(function, FunctionWithOptions):
+        return function.function, options.over(function.options)
+    return function, options
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function and its options, which go together: what is known before there is an input.
+
+    Attributes:
+        function: What is called for every row.
+        facts: What it says of itself.
+        options: The options, checked.
+        declared_schema: The columns that it returns, as it declared them.
+    """
+
+    function: AsyncFunction | NativeFunction
+    facts: Facts
+    options: WaitOptions
+    declared_schema: pa.Schema
+
+    @classmethod
+    def of(cls, function: object, options: WaitOptions, results: Results = "rows") -> Call:
+        """Returns a checked call of `function`.
+
+        Raises:
+            ConfigurationError: If it is not a function, or the options do not go with it.
+        """
+        called, facts = to_function(function)
+        _check_together(options, called, facts)
+        _check_named(options)
+        is_read = results != "none"
+        schema = declared_schema(called, facts, options.schema) if is_read else NOTHING
+        return cls(called, facts, options, schema)
+
+
+@dataclass(frozen=True)
+class Around:
+    """What a plan is made of beside a call; the attributes are those of `resolve_unpickled`.
+
+    Attributes:
+        least_rows: Rows that the operator holds at least, as a branch of another one.
+    """
+
+    mode: str
+    place: Place = HERE
+    input_schema: pa.Schema | None = None
+    key: tuple[str, ...] | None = None
+    hidden: tuple[str, ...] = ()
+    keeps_input: bool = True
+    results: Results = "rows"
+    travels: bool = False
+    taken: set[str] = field(default_factory=set[str])
+    least_rows: int = 0
+
+    def name(self, function: str) -> str:
+        """Returns what an operator is called: its function's name, numbered if that is taken."""
+        return numbered(function, self.taken)
+
+
+def plan_of(call: Call, around: Around, name: str = "") -> Plan:
+    """Returns the plan of a call, which other operators of the task know by `name`.
+
+    Raises:
+        ConfigurationError: If it does not go with where it is made, or with the input.
+    """
+    function, facts, options = call.function, call.facts, call.options
+    bound = bounds(around.mode, options, facts)
+    calls = _calls(function, facts, bound.calls, asked_calls(options))
+    rows = bound.rows if facts.batch is not None else max(bound.rows, around.least_rows)
+    route = _route(options, function)
+    name = name or around.name(function.name)
+    identity = "" if options.cache is None else identity_of(function, travels=around.travels)
+    plan = Plan(
+        mode=cast("Mode", around.mode),
+        function=function,
+        declared_schema=around.place.columns(call.declared_schema, function),
+        options=options,
+        capacity=rows,
+        capacity_bytes=bound.bytes,
+        growth=bound.growth,
+        max_concurrency=calls,
+        facts=replace(facts, schema=None),
+        not_repeated=why_not_repeated(function, facts, options),
+        key=around.key,
+        hidden=around.hidden,
+        keeps_input=around.keeps_input,
+        identity=identity,
+        route=route,
+        credits=None if route is None else _credits(call, rows, calls, bound.calls),
+        case_sensitive=around.place.is_case_sensitive,
+        name=name,
+        sharing=around.place.sharing(name, options.rate_limit.known),
+        zones=around.place.zones,
+        results=around.results,
+        is_input_known=around.input_schema is not None,
+    )
+    if options.carry_over is not None:
         check_no_rules(plan, "carry_over", "give the columns as a text, and check what comes out")
     _check_on_timeout(plan)
-    for limit in checked.rate_limit.known:
+    for limit in options.rate_limit.known:
         plan.result_cost(limit)
-    if input_schema is not None:
-        plan.check_input(input_schema)
+    _check_input(plan, around)
+    _tell_of_threads(plan, around.place)
     return plan
 
 
-def all_given(options: object, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the options of a set; those that were given besides win over them.
-
-    Raises:
-        ConfigurationError: If `options` is not a set.
-    """
-    if options is None:
-        return dict(given)
-    if not isinstance(options, WaitOptions):
-        refuse(f"`options` must be a sparkawait.WaitOptions, got `{type(options).__name__}`")
-    return {**options.given, **given}
+def _check_input(plan: Plan, around: Around) -> None:
+    if around.input_schema is None:
+        plan.check_names()
+    else:
+        plan.check_input(around.input_schema)
 
 
 def _check_together(
@@ -258,7 +352,7 @@ def _calls(
     Warns where they are fewer than the user has `asked` for.
     """
     if not isinstance(function, NativeFunction):
-        # How many tasks there are is known elsewhere, see `tell_of_threads`.
+        # How many tasks there are is known elsewhere, see `_tell_of_threads`.
         return min(facts.threads or max_concurrency, max_concurrency)
     most = function.concurrency
     if most is None:
@@ -275,32 +369,26 @@ def _calls(
     return min(most, max_concurrency)
 
 
-def tell_of_threads(plan: Plan, tasks: Callable[[], int | None]) -> None:
-    """Warns where a plain function has fewer threads than calls were asked for.
-
-    Args:
-        plan: The call.
-        tasks: Returns how many tasks of it run at once, if that is known.
-    """
-    for it in plan.operators:
-        threads, asked = it.threads, asked_calls(it.options)
-        if threads is not None and asked is not None and threads < asked:
-            together, at_once = "", tasks()
-            if at_once is None:
-                together = ", as many times that as tasks run at once"
-            elif at_once > 1:
-                together = f", {threads * at_once} in the {at_once} tasks that run at once"
-            warn_once(
-                "`max_concurrency` is %d, but `%s` is a plain function, which is called in at most"
-                " %d threads of a task%s; say sparkawait.async_function(%s, threads=%d), ask for"
-                " fewer calls, or write it as an `async def`",
-                asked,
-                it.function.name,
-                threads,
-                together,
-                it.function.name.rsplit(".", 1)[-1],
-                asked,
-            )
+def _tell_of_threads(plan: Plan, place: Place) -> None:
+    """Warns where a plain function has fewer threads than calls were asked for."""
+    threads, asked = plan.threads, asked_calls(plan.options)
+    if threads is not None and asked is not None and threads < asked:
+        together, at_once = "", place.tasks
+        if at_once is None:
+            together = ", as many times that as tasks run at once"
+        elif at_once > 1:
+            together = f", {threads * at_once} in the {at_once} tasks that run at once"
+        warn_once(
+            "`max_concurrency` is %d, but `%s` is a plain function, which is called in at most"
+            " %d threads of a task%s; say sparkawait.async_function(%s, threads=%d), ask for"
+            " fewer calls, or write it as an `async def`",
+            asked,
+            plan.function.name,
+            threads,
+            together,
+            plan.function.name.rsplit(".", 1)[-1],
+            asked,
+        )
 
 
 def _check_adaptive(calls: int | Adaptive | None, max_per_channel: int) -> None:
@@ -313,19 +401,20 @@ def _check_adaptive(calls: int | Adaptive | None, max_per_channel: int) -> None:
         )
 
 
-def _credits(plan: Plan, max_concurrency: int) -> Credits:
-    """Returns what channels have of the rows that are in calls; `max_concurrency` was asked for."""
+def _credits(call: Call, capacity: int, calls: int, wanted: int) -> Credits:
+    """Returns what channels have of the rows that are in calls; `wanted` were asked for."""
+    function, options, batch = call.function, call.options, call.facts.batch
+    rows = rows_in_calls(function, batch, capacity, calls)
     try:
-        found = (plan.options.channel or Channel()).resolve(plan.rows_called, plan.capacity)
+        found = (options.channel or Channel()).resolve(rows, capacity)
     except ConfigurationError as error:
-        if plan.batch is not None or plan.max_concurrency == max_concurrency:
+        if batch is not None or calls == wanted:
             raise
-        function = plan.function
         is_native = isinstance(function, NativeFunction)
         way_out = f"raise `{function.concurrency_option if is_native else 'threads'}`"
         msg = f"{error}; `{function.name}` has no more calls than that on their way; {way_out}"
         raise ConfigurationError(msg, _CHANNELS) from None
-    _check_adaptive(plan.options.max_concurrency, found.max_per_channel)
+    _check_adaptive(options.max_concurrency, found.max_per_channel)
     return found
 
 
@@ -346,3 +435,121 @@ def _check_on_timeout(plan: Plan) -> None:
     for _, error in built.failures:
         msg = f"`on_timeout` does not fit the schema: {error}"
         raise ConfigurationError(msg, ErrorKind.FALLBACK_INVALID) from error
+
+
+# -- several functions for each row, side by side: one call, and a branch of it for each function
+
+
+def _side_by_side(functions: Sequence[object], options: WaitOptions, around: Around) -> Plan:
+    """Returns the plan of a call of several functions for each row.
+
+    Options of the call that are of one function are those of each that has no other.
+
+    Raises:
+        ConfigurationError: If a function, or an option of it, is wrong.
+    """
+    if not functions:
+        refuse("`function` must be a function or a list of them, got []")
+    given = options.given
+    for name in ("schema", "on_timeout"):
+        if given.get(name) is not None:
+            refuse(f"`{name}` is of one function; give it by with_options({name}=..)")
+    of_rows = {name: it for name, it in given.items() if not OPTIONS[name].of_function}
+    shared: dict[str, Any] = {name: it for name, it in given.items() if name not in of_rows}
+    # What is theirs of it; batches are put together where the branches meet.
+    tuning = options.tuning
+    shared["tuning"] = Tuning(
+        max_bytes=tuning.max_bytes, target_latency=tuning.target_latency, warm_up=False
+    )
+    capacity = None if isinstance(options.capacity, Bytes) else options.capacity
+    if capacity is not None:
+        shared["capacity"] = capacity
+    of_all = WaitOptions(**shared)
+    called = [_branch_call(function, of_all) for function in functions]
+    if capacity is None:
+        bound = held(around.mode, options, [(_most_calls(it), it.facts) for it in called])
+    else:
+        bound = Bounds(capacity, capacity)
+    most = bound.rows if bound.growth is None else bound.growth.rows
+    # A row that a branch tries again holds no other up. The input is checked for all at once.
+    of_branches = replace(
+        around,
+        mode="unordered",
+        input_schema=None,
+        key=None,
+        keeps_input=False,
+        least_rows=most,
+    )
+    own_names: set[str] = set()
+    names = [numbered(it.function.name, own_names) for it in called]
+    name = around.name(group_name(names))
+    branches = [
+        plan_of(it, of_branches, around.name(each)) for it, each in zip(called, names, strict=True)
+    ]
+    _check_told(branches)
+    schema = joined(branches)
+    plan = Plan(
+        mode=cast("Mode", around.mode),
+        function=FunctionGroup(tuple(names), schema),
+        declared_schema=schema,
+        # The calls have timeouts, each its own.
+        options=WaitOptions(**of_rows, timeout=None),
+        capacity=bound.rows,
+        max_concurrency=most,
+        capacity_bytes=bound.bytes,
+        growth=bound.growth,
+        key=around.key,
+        hidden=around.hidden,
+        case_sensitive=around.place.is_case_sensitive,
+        name=name,
+        is_input_known=around.input_schema is not None,
+        branches=tuple(branches),
+    )
+    if options.carry_over is not None:
+        check_carries_one(plan)
+    _check_input(plan, around)
+    return plan
+
+
+def _branch_call(function: object, of_all: WaitOptions) -> Call:
+    """Returns one of several calls, with the options that its function has.
+
+    Raises:
+        ConfigurationError: If they are wrong, or it may have several results.
+    """
+    own = NONE_GIVEN
+    if isinstance(function, FunctionWithOptions):
+        function, own = function.function, function.options
+    if isinstance(function, (list, tuple)):
+        refuse("`function` must be a function or a list of them, got a list in a list")
+    call = Call.of(function, own.over(of_all))
+    if may_return_several(call.function, call.facts, own.schema):
+        refuse(
+            f"`{call.function.name}` may return several rows for a row, and cannot be called beside"
+            " other functions; call it alone, before or after them"
+        )
+    return call
+
+
+def _most_calls(call: Call) -> int:
+    """Returns the calls that a branch has at a time."""
+    bound = bounds("unordered", call.options, call.facts)
+    return _calls(call.function, call.facts, bound.calls, asked_calls(call.options))
+
+
+def _check_told(branches: Sequence[Plan]) -> None:
+    """Checks that failures and calls of two functions are not told in one column."""
+    taken: dict[str, str] = {}
+    for branch in branches:
+        for it in branch.told_fields:
+            column = it.name
+            if column in taken:
+                is_info = it.type == CALL_TYPE
+                both = "tell of calls" if is_info else "capture failures"
+                own = "info='..'" if is_info else "sparkawait.OnError('capture', column='..')"
+                refuse(
+                    f"`{taken[column]}` and `{branch.function_name}` both {both} in column"
+                    f" `{column}`; give each one of its own, with_options({own})",
+                    ErrorKind.COLUMN_CLASH,
+                )
+            taken[column] = branch.function_name

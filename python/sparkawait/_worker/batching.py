@@ -44,7 +44,7 @@ class BatchRunner(Runner):
         self._max_bytes = cast("int | None", batch.max_bytes)
         self._linger = batch.linger_seconds
         self.splits = batch.split_on_error
-        self.reads_results = plan.reads_results
+        self.reads_results = plan.results != "none"
         self.counts_requests = any(it.per == "request" for it in plan.options.rate_limit.known)
         self._max_calls = plan.max_concurrency
         self._max_calls_of_line = _max_calls_of_channel(plan)

@@ -12,7 +12,7 @@ a row that does not fit fails alone. Rows that are too large together are built 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import isawaitable
 from itertools import chain
 from operator import itemgetter
@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar, cast
 import pyarrow as pa
 
 from sparkawait._core import simple_string
-from sparkawait._plan.arrow_types import is_any_list
+from sparkawait._plan.arrow_types import is_any_list, nullable
 from sparkawait._plan.ddl import LEFT_OUT
 from sparkawait._worker.conversion import conversion_to, rows_of
 from sparkawait._worker.leaf_values import Misfit
@@ -258,6 +258,98 @@ class ResultBuilder:
         hint = "; await it" if isawaitable(value) else ""
         msg = f"column `{name}` is declared as {simple_string(field.type)}, got {got}{where}{hint}"
         return ResultError(msg, ErrorKind.RESULT_SCHEMA_MISMATCH)
+
+
+# -- one result of a row or none, as column functions have, or results that nobody looks at
+
+_MARK = "sparkawait_found"
+_NO_RESULT: Mapping[str, Any] = {}
+
+
+class OneResult(ResultBuilder):
+    """Builds one row for each row: its only result, or nulls; and marks those that have one.
+
+    Args:
+        declared: The columns of a result.
+        required: Columns that must not be null in one.
+    """
+
+    def __init__(self, declared: pa.Schema, required: Collection[str]) -> None:
+        """Prepares a builder of results, whose columns are null for rows that have none."""
+        super().__init__(pa.schema(nullable(declared)), required)
+
+    def build(self, rows: Sequence[_RowT], results: Sequence[object]) -> Built[_RowT]:
+        """Builds as `ResultBuilder` does; a row with several results is a failure, too."""
+        if set(map(type, results)) == _ONLY_DICTS:
+            return super().build(rows, results)
+        fitting: list[_RowT] = []
+        ones: list[object] = []
+        failures: list[tuple[_RowT, ResultError]] = []
+        for row, result in zip(rows, results, strict=True):
+            try:
+                ones.append(result if type(result) is dict else _only(self.rows_of(result)))
+            except ResultError as error:
+                failures.append((row, error))
+            else:
+                fitting.append(row)
+        built = super().build(fitting, ones)
+        return replace(built, failures=failures + built.failures)
+
+    def to_batch(self, mappings: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
+        """Builds one row for each mapping, with its mark."""
+        found = [mapping is not _NO_RESULT for mapping in mappings]
+        batch = super().to_batch([mapping for mapping in mappings if mapping is not _NO_RESULT])
+        if not all(found):
+            position = iter(range(batch.num_rows))
+            indices = [next(position) if one else None for one in found]
+            batch = batch.take(pa.array(indices, pa.int64()))
+        arrays = [*batch.columns, pa.array(found, pa.bool_())]
+        return pa.RecordBatch.from_arrays(arrays, schema=with_mark(batch.schema))
+
+
+def with_mark(declared: pa.Schema) -> pa.Schema:
+    """Returns `declared`, all nullable, with a mark behind it: whether a row has a result.
+
+    A row without is null, and not a result whose columns are all null.
+    """
+    mark = pa.field(mark_beside(declared.names), pa.bool_())
+    return pa.schema([*nullable(declared), mark])
+
+
+def mark_beside(names: Sequence[str]) -> str:
+    """Returns what the mark is called beside columns with these `names`."""
+    return unlike(_MARK, names)
+
+
+def unlike(name: str, names: Sequence[str]) -> str:
+    """Returns `name`, changed as long as it is one of `names`."""
+    while name in names:
+        name += "_"
+    return name
+
+
+def _only(many: list[Mapping[str, Any]]) -> Mapping[str, Any]:
+    if len(many) > 1:
+        msg = f"a column function must return one result per row, got {len(many)}"
+        raise ResultError(msg, ErrorKind.RESULT_SCHEMA_MISMATCH)
+    return many[0] if many else _NO_RESULT
+
+
+NOTHING = pa.schema([pa.field("_sparkawait_nothing", pa.bool_())])
+"""The column of a function whose results nobody looks at."""
+
+
+class NoResults(ResultBuilder):
+    """Builds a null for each row, whatever its result is."""
+
+    def __init__(self) -> None:
+        """Builds `NOTHING`."""
+        super().__init__(NOTHING)
+
+    def build(self, rows: Sequence[_RowT], results: Sequence[object]) -> Built[_RowT]:  # noqa: ARG002
+        """Builds as many rows as came."""
+        batch = pa.RecordBatch.from_arrays([pa.nulls(len(rows), pa.bool_())], schema=NOTHING)
+        return Built(list(rows), None, batch, [])
 
 
 def _array(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:

@@ -278,8 +278,7 @@ def _completed(chain: Chain, columns: Columns, carried: Carried) -> list[bytes]:
     """
     is_other = columns != _kinds_in(carried.schema)
     if carried.completed and not is_other:
-        inputs = chain.input_schemas(pa.ipc.read_schema(pa.py_buffer(carried.schema)))
-        wanted = chain.plans[-1].output_schema(inputs[-1])
+        wanted = chain.output_schema(pa.ipc.read_schema(pa.py_buffer(carried.schema)))
         found = _kinds_in(_schema_of(carried.completed[0]))
         absent = {name for name, _ in kinds_of(wanted)} - {name for name, _ in found}
         if set(found) <= set(kinds_of(wanted)) and all(wanted.field(it).nullable for it in absent):

@@ -228,9 +228,7 @@ class Batches(Iterator[pa.RecordBatch]):
                 " `pyarrow.RecordBatchReader.from_batches(schema, batches)`"
             )
             raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
-        for plan in self._chain.plans:
-            schema = plan.output_schema(schema)
-        return schema
+        return self._chain.output_schema(schema)
 
     def to_table(self) -> pa.Table:
         """Reads all batches into a table; without a row, it has the columns all the same.

@@ -10,14 +10,13 @@ import pyarrow as pa
 
 from sparkawait._plan.chain import Chain
 from sparkawait._plan.option import documented
-from sparkawait._plan.resolve import resolve_unpickled, tell_of_threads
+from sparkawait._plan.resolve import resolve_unpickled
 from sparkawait._worker.event_loop import check_may_wait
 from sparkawait._worker.metrics import SumsOfTasks
 from sparkawait.arrow.batches import Batches, Source
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunctionsLike
 from sparkawait.metrics import Metrics, sums_of
-from sparkawait.types import timestamps_of
 from sparkawait.wait_options import OPTIONS, WaitArguments, WaitOptions
 
 if TYPE_CHECKING:
@@ -152,10 +151,15 @@ def _wait(
     check_may_wait()
     sums = sums_of(metrics)
     before, source, summed = _taken(batches) if chain else (None, Source.of(batches), ())
-    plan = resolve_unpickled(mode, function, input_schema=None, key=key, options=options, **given)
-    tell_of_threads(plan, lambda: 1)
-    # Here there is no session, whose settings could say otherwise.
-    plan = plan.at(lambda one: {"declared_schema": timestamps_of(one.declared_schema)})
+    plan = resolve_unpickled(
+        mode,
+        function,
+        input_schema=None,
+        key=key,
+        options=options,
+        taken=() if before is None else before.names,
+        **given,
+    )
     if plan.options.carry_over is not None:
         msg = (
             "`carry_over` is for streaming DataFrames, whose input comes in micro-batches; an"

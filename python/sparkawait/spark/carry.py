@@ -17,8 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyspark
@@ -27,105 +26,19 @@ from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from pyspark.sql.types import StructField, StructType
 
 from sparkawait._emission import CarryOver, Vehicle
-from sparkawait._plan.chain import Chain
 from sparkawait._plan.checks import refuse, refuse_column
 from sparkawait._plan.plan import Plan
 from sparkawait._worker.bundles import pack, unpack
 from sparkawait._worker.step import kinds_of
-from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.spark.draining import end_by_themselves
-from sparkawait.spark.partition import renamed, with_types
+from sparkawait.spark.partition import Carry, Made, renamed, with_types
 from sparkawait.spark.schemas import to_arrow
 from sparkawait.spark.shipment import Shipment
 from sparkawait.spark.step import BATCH, NUMBERS, Shards, Step, shard_keys
 from sparkawait.spark.vehicle import check_default_vehicle, observed_as, stepped_by
 
 if TYPE_CHECKING:
-    from pyspark.accumulators import Accumulator
     from pyspark.sql import Column, DataFrame
-
-    from sparkawait._worker.metrics import TaskMetrics
-
-
-# -- what a wait function returned, as the next one of a chain finds it.
-#
-# A DataFrame says nothing of how it was made that Spark Connect would tell, too; so the step is
-# kept with the object that the user got. What is made of that, by ``select`` say, is another object
-# and has none. To be called on the driver.
-
-_ATTRIBUTE = "_sparkawait_step"
-
-
-@dataclass(frozen=True)
-class Made:
-    """The operators whose output a DataFrame is, and what they get.
-
-    Attributes:
-        source: The input of the first operator, with the hidden columns of all behind its own.
-        chain: The calls.
-        accumulators: Where the metrics of each operator go.
-        schema: What the last operator puts out.
-        zone: The time zone of the session, which its types have.
-        carry: How rows outlive their micro-batch, if they do.
-    """
-
-    source: DataFrame
-    chain: Chain
-    accumulators: tuple[Accumulator[TaskMetrics] | None, ...]
-    schema: StructType
-    zone: str
-    carry: CarryPlan | None = None
-
-
-def remember(df: DataFrame, step: Made) -> DataFrame:
-    """Returns `df`, which now knows how it was made."""
-    vars(df)[_ATTRIBUTE] = step
-    return df
-
-
-def step_of(df: DataFrame, zone: str) -> Made:
-    """Returns how `df` was made.
-
-    Args:
-        df: What the user gave.
-        zone: The time zone that the session has now.
-
-    Raises:
-        ConfigurationError: If it is not what a wait function returned, or the session's time zone
-            was changed since then.
-    """
-    step: Any = vars(df).get(_ATTRIBUTE)
-    if not isinstance(step, Made):
-        msg = (
-            "`chain` needs the DataFrame that a wait function returned, untouched; this one was"
-            " made of it by something else, or of something else. Leave `chain` out, or select and"
-            " filter after the last call"
-        )
-        raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
-    if step.zone != zone:
-        msg = (
-            f"`chain` needs one session time zone for all calls, got {step.zone} and then {zone};"
-            " set it before the first of them"
-        )
-        raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
-    return step
-
-
-def check_not_persisted(df: DataFrame) -> None:
-    """Checks that `df`, which a chain computes by itself, is not kept: its calls were paid for.
-
-    Raises:
-        ConfigurationError: If it is.
-    """
-    if df.isStreaming:
-        return
-    level = df.storageLevel
-    if level.useMemory or level.useDisk:
-        refuse(
-            "`chain` makes the calls of `df` once more, although it is persisted; leave `chain`"
-            " out to read what is kept, or call `df.unpersist()`",
-            ErrorKind.INPUT_INVALID,
-        )
 
 
 _logger = logging.getLogger("sparkawait")
@@ -134,15 +47,12 @@ _BUNDLE_TYPES = "shard int, part int, seq bigint, rows bigint, payload binary"
 _WATERMARK = "spark.watermarkDelayMs"
 
 
-def check_carry_over(df: DataFrame, plan: Plan) -> CarryOver | None:
-    """Returns how rows of `df` outlive their micro-batch, if they do.
+def check_carry_over(df: DataFrame, plan: Plan, carry_over: CarryOver) -> None:
+    """Checks that rows of `df` can outlive their micro-batch.
 
     Raises:
         ConfigurationError: If `df` is not a stream, or the call does not go with it.
     """
-    carry_over = plan.options.carry_over
-    if carry_over is None:
-        return None
     if not df.isStreaming:
         refuse(
             "`carry_over` is for streaming DataFrames; a batch query ends when all rows have left,"
@@ -171,10 +81,9 @@ def check_carry_over(df: DataFrame, plan: Plan) -> CarryOver | None:
         for column in getattr(carry_over, option) or ():
             if column not in df.columns:
                 refuse_column(df.columns, column, option)
-    return carry_over
 
 
-def check_same(carry: CarryPlan | None, carry_over: CarryOver | None) -> None:
+def check_same(carry: Carry | None, carry_over: CarryOver | None) -> None:
     """Checks what a further call of a chain says.
 
     Raises:
@@ -184,71 +93,58 @@ def check_same(carry: CarryPlan | None, carry_over: CarryOver | None) -> None:
         refuse("the first call of a chain sets `carry_over`; leave it out of the others")
 
 
-@dataclass(frozen=True)
-class CarryPlan:
-    """What a query is made of.
+def carry_of(plan: Plan, carry_over: CarryOver) -> Carry:
+    """Returns what the first call of a task needs."""
+    by = plan.key if plan.mode == "key_ordered" else carry_over.order_by
+    return Carry(carry_over, tuple(by or ()))
 
-    Attributes:
-        carry_over: How rows outlive their micro-batch.
-        by: The columns whose rows go to one shard; none for any.
+
+def carried(
+    carry: Carry,
+    source: DataFrame,
+    names: Sequence[str] | None,
+    made: Made,
+) -> DataFrame:
+    """Returns the rows that calls bring for `source`, some of them in a later micro-batch.
+
+    Args:
+        carry: How they outlive theirs.
+        source: The input.
+        names: Names to give to its columns; ``None`` if they have the right ones.
+        made: The calls.
     """
-
-    carry_over: CarryOver
-    by: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, plan: Plan, carry_over: CarryOver) -> CarryPlan:
-        """Returns what the first call of a task needs."""
-        by = plan.key if plan.mode == "key_ordered" else carry_over.order_by
-        return cls(carry_over, tuple(by or ()))
-
-    def apply(
-        self,
-        source: DataFrame,
-        names: Sequence[str] | None,
-        made: Made,
-        result_types: Mapping[str, pa.DataType],
-    ) -> DataFrame:
-        """Returns the rows that calls bring for `source`.
-
-        Args:
-            source: The input.
-            names: Names to give to its columns; ``None`` if they have the right ones.
-            made: The calls.
-            result_types: Types to cast columns to that the last call returned, by name.
-        """
-        end_by_themselves(source.sparkSession)
-        known = source.columns if names is None else list(names)
-        columns = kinds_of(
-            field.with_name(name)
-            for field, name in zip(to_arrow(source.schema, made.zone), known, strict=False)
-        )
-        shards, is_keyed = Shards.of(source.sparkSession), bool(self.by)
-        if is_keyed:
-            by = [f"`{source.columns[known.index(column)]}`" for column in self.by]
-            source = source.withColumn(_HASH, F.hash(*map(F.col, by)))
-        pack_rows = Pack(shards, names, self.carry_over.vehicle, is_keyed=is_keyed)
-        packed = source.mapInArrow(pack_rows, _BUNDLE_TYPES)
-        of_key = shards if is_keyed else None
-        name = observed_as(source, made.chain.plans[0].function_name, self.carry_over.name)
-        step = Step(
-            made.chain,
-            self.carry_over,
-            columns,
-            made.accumulators,
-            of_key,
-            name=name,
-            by=self.by,
-        )
-        stepped = stepped_by(self.carry_over.vehicle, packed.groupBy("shard"), step)
-        observed = stepped.observe(
-            name,
-            *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in NUMBERS),
-            F.max("oldest").alias("oldest"),
-            _accounts().alias("accounts"),
-        )
-        unpacked = Unpack(result_types)
-        return observed.select("payload").mapInArrow(unpacked, without_watermark(made.schema))
+    end_by_themselves(source.sparkSession)
+    known = source.columns if names is None else list(names)
+    columns = kinds_of(
+        field.with_name(name)
+        for field, name in zip(to_arrow(source.schema, made.zone), known, strict=False)
+    )
+    shards, is_keyed = Shards.of(source.sparkSession), bool(carry.by)
+    if is_keyed:
+        by = [f"`{source.columns[known.index(column)]}`" for column in carry.by]
+        source = source.withColumn(_HASH, F.hash(*map(F.col, by)))
+    pack_rows = Pack(shards, names, carry.carry_over.vehicle, is_keyed=is_keyed)
+    packed = source.mapInArrow(pack_rows, _BUNDLE_TYPES)
+    of_key = shards if is_keyed else None
+    name = observed_as(source, made.chain.plans[0].function_name, carry.carry_over.name)
+    step = Step(
+        made.chain,
+        carry.carry_over,
+        columns,
+        made.accumulators,
+        of_key,
+        name=name,
+        by=carry.by,
+    )
+    stepped = stepped_by(carry.carry_over.vehicle, packed.groupBy("shard"), step)
+    observed = stepped.observe(
+        name,
+        *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in NUMBERS),
+        F.max("oldest").alias("oldest"),
+        _accounts().alias("accounts"),
+    )
+    unpacked = Unpack(made.result_types)
+    return observed.select("payload").mapInArrow(unpacked, without_watermark(made.schema))
 
 
 def _accounts() -> Column:

@@ -7,21 +7,15 @@ Called on the task thread of an executor.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkawait._worker.results import unlike
 from sparkawait.exceptions import ErrorKind, InternalError, ResultError
-
-
-def unlike(name: str, names: Sequence[str]) -> str:
-    """Returns `name`, changed as long as it is one of `names`."""
-    while name in names:
-        name += "_"
-    return name
 
 
 def numbered(batch: pa.RecordBatch, first: int, hidden: int) -> pa.RecordBatch:

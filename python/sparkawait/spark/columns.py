@@ -12,23 +12,22 @@ Rows are packed on the feeder thread, everything else happens on the task thread
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkawait._plan.arrow_types import nullable
 from sparkawait._plan.chain import Chain
-from sparkawait._plan.function_checks import identity_of
 from sparkawait._plan.plan import Plan
+from sparkawait._plan.resolve import Call
 from sparkawait._worker.metrics import TaskMetrics
-from sparkawait._worker.results import Built, ResultBuilder
-from sparkawait.exceptions import ConfigurationError, ErrorKind, ResultError
+from sparkawait._worker.results import mark_beside
+from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.native_function import NativeFunction
-from sparkawait.spark.column_rows import Counts, NullRows, cut, numbered, one_for_each, unlike
+from sparkawait.spark.column_rows import Counts, NullRows, cut, numbered, one_for_each
 from sparkawait.spark.partition import run_task, with_types
 from sparkawait.spark.placement import check_arguments
 from sparkawait.spark.schemas import casts, with_zone
@@ -47,91 +46,21 @@ from sparkawait._plan.callables import describe, is_async
 from sparkawait.functions import AsyncFunction
 from sparkawait.types import Row
 
-_RowT = TypeVar("_RowT")
-_MARK = "sparkawait_found"
-_NOTHING: Mapping[str, Any] = {}
 
-
-class ColumnPlan(Plan):
-    """A plan whose function has exactly one result per row; none stands for null."""
-
-    @cached_property
-    def result_schema(self) -> pa.Schema:
-        """The declared columns, all nullable, and the mark of rows that have a result."""
-        return _with_mark(self.declared_schema)
-
-    def result_builder(self) -> ResultBuilder:
-        """Returns a builder that refuses more than one result per row."""
-        return _OneResultBuilder(self.declared_schema, self.required)
-
-    def result_columns(self) -> None:
-        """Returns none: the mark is not in the results."""
-
-
-class _OneResultBuilder(ResultBuilder):
-    """Builds one row per row: its only result, or nulls."""
-
-    def __init__(self, declared: pa.Schema, required: Sequence[str]) -> None:
-        super().__init__(pa.schema(nullable(declared)), required)
-
-    def build(self, rows: Sequence[_RowT], results: Sequence[object]) -> Built[_RowT]:
-        if set(map(type, results)) == {dict}:
-            return super().build(rows, results)
-        fitting: list[_RowT] = []
-        ones: list[object] = []
-        failures: list[tuple[_RowT, ResultError]] = []
-        for row, result in zip(rows, results, strict=True):
-            try:
-                ones.append(result if type(result) is dict else _only(self.rows_of(result)))
-            except ResultError as error:
-                failures.append((row, error))
-            else:
-                fitting.append(row)
-        built = super().build(fitting, ones)
-        return replace(built, failures=failures + built.failures)
-
-    def to_batch(self, mappings: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
-        found = [mapping is not _NOTHING for mapping in mappings]
-        batch = super().to_batch([mapping for mapping in mappings if mapping is not _NOTHING])
-        if not all(found):
-            position = iter(range(batch.num_rows))
-            indices = [next(position) if one else None for one in found]
-            batch = batch.take(pa.array(indices, pa.int64()))
-        arrays = [*batch.columns, pa.array(found, pa.bool_())]
-        return pa.RecordBatch.from_arrays(arrays, schema=_with_mark(batch.schema))
-
-
-def _with_mark(declared: pa.Schema) -> pa.Schema:
-    """Returns `declared`, all nullable, with a mark behind it: whether a row has a result.
-
-    A row without is null, and not a result whose columns are all null.
-    """
-    mark = pa.field(unlike(_MARK, declared.names), pa.bool_())
-    return pa.schema([*nullable(declared), mark])
-
-
-def dropping_misses(plan: Plan) -> Plan:
-    """Returns the plan of a native function that drops rows without result, which are null then.
+def dropping_misses(call: Call) -> Call:
+    """Returns a call of a native function that drops rows without result, which are null then.
 
     A row of nulls would be like a result whose columns are all null.
     """
-    function = plan.function
-    if not isinstance(function, NativeFunction) or plan.told_fields:
-        return plan
-    function = function.dropping_misses()
-    identity = plan.identity and identity_of(function, travels=True)
-    given: dict[str, Any] = plan.options.given
-    kept = plan.options.on_error
+    function, options = call.function, call.options
+    is_told = options.on_error.column is not None or options.info is not None
+    if not isinstance(function, NativeFunction) or is_told:
+        return call
+    kept = options.on_error
     if kept.action == "null":
-        given = {**given, "on_error": replace(kept, action="drop")}
-    return replace(plan, function=function, options=WaitOptions(**given), identity=identity)
-
-
-def _only(many: list[Mapping[str, Any]]) -> Mapping[str, Any]:
-    if len(many) > 1:
-        msg = f"a column function must return one result per row, got {len(many)}"
-        raise ResultError(msg, ErrorKind.RESULT_SCHEMA_MISMATCH)
-    return many[0] if many else _NOTHING
+        dropping: dict[str, Any] = {**options.given, "on_error": replace(kept, action="drop")}
+        options = WaitOptions(**dropping)
+    return replace(call, function=function.dropping_misses(), options=options)
 
 
 @dataclass(frozen=True)
@@ -297,9 +226,9 @@ class ColumnTask(Shipment):
         return self._marked(with_types(rows, types).columns, found)
 
     def _marked(self, arrays: Sequence[Any], found: Any) -> pa.RecordBatch:
-        """Returns results with the mark where a `ColumnPlan` has it, before an error."""
+        """Returns results with the mark where Python functions have it, before an error."""
         names, place = list(self._types), len(self._plan_here.declared_schema)
-        names.insert(place, unlike(_MARK, names))
+        names.insert(place, mark_beside(names))
         return pa.RecordBatch.from_arrays([*arrays[:place], found, *arrays[place:]], names=names)
 
     def _empty(self) -> pa.RecordBatch:

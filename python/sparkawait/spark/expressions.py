@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from typing import Any, cast
 
 from pyspark.errors import PySparkException
@@ -24,7 +23,7 @@ from sparkawait._quantities import ColumnExpression, is_expression
 from sparkawait.cache import Cache
 from sparkawait.channels import Channel
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.function_options import FunctionWithOptions, with_own_options
+from sparkawait.function_options import FunctionWithOptions
 from sparkawait.rate_limit import RateLimit
 from sparkawait.spark.schemas import types_within
 from sparkawait.wait_options import WaitOptions
@@ -44,14 +43,15 @@ class Expressions(ABC):
         """Knows no expression yet."""
         self.names: tuple[str, ...] = ()
 
-    def options(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns options that name a column where `given` had an expression.
+    def options(self, options: WaitOptions) -> WaitOptions:
+        """Returns options that name a column where `options` had an expression.
 
         Raises:
             ConfigurationError: If Spark cannot compute one, or it does not fit its option.
         """
-        named = dict(given)
-        cache, watermark = given.get("cache"), given.get("watermark")
+        named: dict[str, Any] = {}
+        given = options.given
+        cache, watermark, channel = (given.get(it) for it in ("cache", "watermark", "channel"))
         if isinstance(cache, Cache):
             named["cache"] = cache.with_key(self.columns(cache.columns, "cache", _CACHE))
         if isinstance(watermark, WatermarkStrategy):
@@ -59,13 +59,10 @@ class Expressions(ABC):
             named["watermark"] = dataclasses.replace(watermark, column=column)
         if "rate_limit" in given:
             named["rate_limit"] = self._limits(given["rate_limit"])
-        channel = given.get("channel")
-        if isinstance(channel, Channel):
+        if isinstance(channel, Channel) and channel.by:
             by = self.columns(channel.by, "channel", _CHANNELS)
-            named["channel"] = channel.with_columns(by) if by else channel
-        elif channel is not None:
-            named["channel"] = self.columns(channel, "channel", _CHANNELS)
-        return named
+            named["channel"] = channel.with_columns(by)
+        return WaitOptions(**named).over(options) if named else options
 
     def function(self, function: Any) -> Any:
         """Returns `function`, or each of several, with options that name columns.
@@ -75,10 +72,8 @@ class Expressions(ABC):
         """
         if isinstance(function, (list, tuple)):
             return [self.function(it) for it in cast("list[Any]", function)]
-        function = with_own_options(function)
         if isinstance(function, FunctionWithOptions):
-            options = WaitOptions(**self.options(function.options.given))
-            return FunctionWithOptions(function.function, options)
+            return FunctionWithOptions(function.function, self.options(function.options))
         return function
 
     def columns(self, value: Any, option: str, kind: ErrorKind = ErrorKind.OPTION_INVALID) -> Any:

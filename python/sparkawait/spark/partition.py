@@ -10,15 +10,20 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.sql.types import StructType
 
 import sparkawait.arrow
+from sparkawait._emission import CarryOver
 from sparkawait._plan.chain import Chain
+from sparkawait._plan.checks import refuse
 from sparkawait._worker.metrics import TaskMetrics, by_call, by_operator
 from sparkawait._worker.remarks import write_to_standard_error
+from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.spark.connection import Connection
 from sparkawait.spark.failures import add_to_what_is_said, told_to_spark
 from sparkawait.spark.metrics import text_of_failed_task
@@ -26,6 +31,7 @@ from sparkawait.spark.shipment import Shipment
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
+    from pyspark.sql import DataFrame
 
 
 HEARTBEAT_SECONDS = 0.25
@@ -176,3 +182,99 @@ def _metrics(
     for accumulator, counts in zip(accumulators, by_call(chain, totals), strict=True):
         if accumulator is not None:
             yield accumulator, counts
+
+
+# -- what a wait function returned, as the next one of a chain finds it.
+#
+# A DataFrame says nothing of how it was made that Spark Connect would tell, too; so the step is
+# kept with the object that the user got. What is made of that, by ``select`` say, is another object
+# and has none. To be called on the driver.
+
+_ATTRIBUTE = "_sparkawait_step"
+
+
+@dataclass(frozen=True)
+class Carry:
+    """How the rows of a query outlive their micro-batch.
+
+    Attributes:
+        carry_over: What the user said.
+        by: The columns whose rows go to one shard; none for any.
+    """
+
+    carry_over: CarryOver
+    by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Made:
+    """The operators whose output a DataFrame is, and what they get.
+
+    Attributes:
+        source: The input of the first operator, with the hidden columns of all behind its own.
+        chain: The calls.
+        accumulators: Where the metrics of each operator go.
+        schema: What the last operator puts out.
+        zone: The time zone of the session, which its types have.
+        result_types: Types to cast columns to that the last call returned, by name.
+        carry: How rows outlive their micro-batch, if they do.
+    """
+
+    source: DataFrame
+    chain: Chain
+    accumulators: tuple[Accumulator[TaskMetrics] | None, ...]
+    schema: StructType
+    zone: str
+    result_types: Mapping[str, pa.DataType]
+    carry: Carry | None = None
+
+
+def remember(df: DataFrame, step: Made) -> DataFrame:
+    """Returns `df`, which now knows how it was made."""
+    vars(df)[_ATTRIBUTE] = step
+    return df
+
+
+def step_of(df: DataFrame, zone: str) -> Made:
+    """Returns how `df` was made.
+
+    Args:
+        df: What the user gave.
+        zone: The time zone that the session has now.
+
+    Raises:
+        ConfigurationError: If it is not what a wait function returned, or the session's time zone
+            was changed since then.
+    """
+    step: Any = vars(df).get(_ATTRIBUTE)
+    if not isinstance(step, Made):
+        msg = (
+            "`chain` needs the DataFrame that a wait function returned, untouched; this one was"
+            " made of it by something else, or of something else. Leave `chain` out, or select and"
+            " filter after the last call"
+        )
+        raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
+    if step.zone != zone:
+        msg = (
+            f"`chain` needs one session time zone for all calls, got {step.zone} and then {zone};"
+            " set it before the first of them"
+        )
+        raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
+    return step
+
+
+def check_not_persisted(df: DataFrame) -> None:
+    """Checks that `df`, which a chain computes by itself, is not kept: its calls were paid for.
+
+    Raises:
+        ConfigurationError: If it is.
+    """
+    if df.isStreaming:
+        return
+    level = df.storageLevel
+    if level.useMemory or level.useDisk:
+        refuse(
+            "`chain` makes the calls of `df` once more, although it is persisted; leave `chain`"
+            " out to read what is kept, or call `df.unpersist()`",
+            ErrorKind.INPUT_INVALID,
+        )

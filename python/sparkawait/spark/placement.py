@@ -9,90 +9,102 @@ To be used on the driver, from any thread.
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Sequence
+from typing import NoReturn
 
 import pyarrow as pa
 from pyspark.sql.types import DayTimeIntervalType, StructType
 
 from sparkawait._plan.arrow_types import fields_within
 from sparkawait._plan.checks import refuse, warn_once
-from sparkawait._plan.plan import Plan
-from sparkawait._plan.resolve import tell_of_threads
+from sparkawait._plan.plan import ALONE, Place, Plan, Sharing
 from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.functions import AsyncFunction
 from sparkawait.native_function import NativeFunction
+from sparkawait.rate_limit import RateLimit
 from sparkawait.spark.schemas import columns_for_spark, types_within
 from sparkawait.spark.session import Session
 from sparkawait.spark.zones import rules_of
 
-__all__ = ["check_arguments", "check_columns", "placed"]
+__all__ = ["PlaceOfSession", "check_arguments", "check_columns"]
 
 
-_PlanT = TypeVar("_PlanT", bound=Plan)
-
-
-def placed(
-    plan: _PlanT,
-    session: Session,
-    *,
-    is_streaming: bool = False,
-    case_sensitive: bool = True,
-    usual_zone: str | None = None,
-) -> _PlanT:
-    """Returns the plan as its tasks run it: with the types of a session, and where they run.
+class PlaceOfSession(Place):
+    """The executors of a session, as a plan has to know them.
 
     Args:
-        plan: The call.
-        session: The session.
+        session: The session, or none.
         is_streaming: Whether the tasks are those of micro-batches.
-        case_sensitive: Whether names of columns are told apart that differ in case only.
+        is_case_sensitive: Whether names of columns are told apart that differ in case only.
         usual_zone: Another time zone that they may have to do with.
-
-    Raises:
-        ConfigurationError: If a returned column has a type that Spark does not know, or a limit of
-            the job must be split and the number of cores is unknown.
     """
 
-    def told(one: Plan) -> dict[str, Any]:
-        tell_of_threads(one, lambda: session.cores)
-        cluster = _cluster(one, session, is_streaming=is_streaming)
-        return {"declared_schema": columns_for_spark(one, session.times), **cluster}
+    def __init__(
+        self,
+        session: Session,
+        *,
+        is_streaming: bool = False,
+        is_case_sensitive: bool = True,
+        usual_zone: str | None = None,
+    ) -> None:
+        """Asks nothing yet."""
+        self._session = session
+        self._usual_zone = usual_zone
+        self._is_streaming = is_streaming
+        self.is_case_sensitive = is_case_sensitive
 
-    zones = session.times.zone, usual_zone
-    rules = dict.fromkeys((it, rules_of(session.spark, it)) for it in zones if it is not None)
-    known = tuple((it, found) for it, found in rules if found is not None)
-    return dataclasses.replace(plan.at(told, case_sensitive=case_sensitive), zones=known)
+    @property
+    def tasks(self) -> int | None:
+        """How many tasks of the call run at once, if that is known."""
+        return self._session.cores
+
+    @property
+    def zones(self) -> tuple[tuple[str, bytes], ...]:
+        """The rules of the time zones that the tasks may have to do with, as Spark has them."""
+        zones = dict.fromkeys((self._session.times.zone, self._usual_zone))
+        rules = [(it, rules_of(self._session.spark, it)) for it in zones if it is not None]
+        return tuple((it, found) for it, found in rules if found is not None)
+
+    def columns(self, declared: pa.Schema, function: AsyncFunction | NativeFunction) -> pa.Schema:
+        """Returns the columns in the types of Spark, in the time zone of the session.
+
+        Raises:
+            ConfigurationError: If one of them has a type that Spark does not know.
+        """
+        return columns_for_spark(declared, function, self._session.times)
+
+    def sharing(self, name: str, limits: Sequence[RateLimit]) -> Sharing:
+        """Returns who shares the `limits` of the function `name`.
+
+        Raises:
+            ConfigurationError: If a limit of the job must be split and the number of cores is
+                unknown.
+        """
+        session, scopes = self._session, {limit.scope for limit in limits}
+        if None in scopes and session.spark is not None:
+            _warn_of_tasks(name, limits, session, is_streaming=self._is_streaming)
+        if not scopes & {"host", "job"}:
+            return ALONE
+        if session.spark is None:
+            _refuse("there is no session to ask for them, start one first")
+        if "job" not in scopes or session.is_on_one_host:
+            # What all processes of a host keep together is that of the job: nothing is split.
+            return Sharing(session.application)
+        if session.cores is None:
+            _refuse(
+                "set `spark.cores.max`, or `spark.executor.cores` and `spark.executor.instances`"
+                " (`spark.dynamicAllocation.maxExecutors` with dynamic allocation)"
+            )
+        return Sharing(session.application, session.cores, session.executor_cores)
 
 
-def _cluster(plan: Plan, session: Session, *, is_streaming: bool) -> dict[str, Any]:
-    """Returns what the limits in time of a plan have to know of the cluster."""
-    scopes = {limit.scope for limit in plan.options.rate_limit.known}
-    if None in scopes and session.spark is not None:
-        _warn_of_tasks(plan, session, is_streaming=is_streaming)
-    if not scopes & {"host", "job"}:
-        return {}
-    if session.spark is None:
-        _refuse("there is no session to ask for them, start one first")
-    if "job" not in scopes or session.is_on_one_host:
-        # What all processes of a host keep together is that of the job: nothing is split.
-        return {"application": session.application}
-    if session.cores is None:
-        _refuse(
-            "set `spark.cores.max`, or `spark.executor.cores` and `spark.executor.instances`"
-            " (`spark.dynamicAllocation.maxExecutors` with dynamic allocation)"
-        )
-    return {
-        "application": session.application,
-        "cores": session.cores,
-        "executor_cores": session.executor_cores,
-    }
-
-
-def _warn_of_tasks(plan: Plan, session: Session, *, is_streaming: bool) -> None:
+def _warn_of_tasks(
+    name: str, limits: Sequence[RateLimit], session: Session, *, is_streaming: bool
+) -> None:
     """Says what limits come to that each task has for itself, where nobody said they are so."""
     if session.cores == 1:
         return
-    for limit in plan.options.rate_limit.known:
+    for limit in limits:
         if limit.scope is None:
             together = "as many times that as tasks run at once"
             if session.cores is not None:
@@ -101,7 +113,7 @@ def _warn_of_tasks(plan: Plan, session: Session, *, is_streaming: bool) -> None:
                 'rate_limit="%s" of `%s` is a limit of each task: %s%s; say scope="job" for %s in'
                 ' all, or scope="task" if you mean each task',
                 limit.rate.strip(),
-                plan.function_name,
+                name,
                 together,
                 ", and each micro-batch begins with a whole burst" if is_streaming else "",
                 limit.rate.strip(),

@@ -29,6 +29,7 @@ from sparkawait._plan.checks import refuse
 from sparkawait._plan.ddl import is_variant
 from sparkawait._plan.plan import Plan
 from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.functions import AsyncFunction
 from sparkawait.native_function import NativeFunction
 from sparkawait.spark.session import Times
 from sparkawait.types import COLLATION, INTERVAL, timestamps_of
@@ -207,17 +208,18 @@ def _is_plain_struct(data_type: Any) -> bool:
 # -- the columns that a function returns, as Spark is told of them. To be called on the driver
 
 
-def columns_for_spark(plan: Plan, times: Times) -> pa.Schema:
-    """Returns the declared columns of one function in the Arrow types that Spark reads.
+def columns_for_spark(
+    declared: pa.Schema, function: AsyncFunction | NativeFunction, times: Times
+) -> pa.Schema:
+    """Returns the declared columns of `function` in the Arrow types that Spark reads.
 
     A native function builds those that it declares, in the zone of the session.
 
     Raises:
         ConfigurationError: If a returned column has a type that Spark does not know.
     """
-    declared = plan.declared_schema
     wanted = conformed(declared, times)
-    if not isinstance(plan.function, NativeFunction):
+    if not isinstance(function, NativeFunction):
         return wanted
     for field in declared:
         _check_units(field)

@@ -18,8 +18,7 @@ import importlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,22 +31,18 @@ from sparkawait._plan.chain import Chain
 from sparkawait._plan.checks import refuse, shown, text
 from sparkawait._plan.facts import facts_of
 from sparkawait._plan.function_checks import to_function
-from sparkawait._plan.plan import Plan
-from sparkawait._plan.resolve import all_given
-from sparkawait._worker.results import Built, ResultBuilder
+from sparkawait._plan.plan import Results
+from sparkawait._plan.resolve import what_is_called
 from sparkawait.exceptions import ErrorKind
-from sparkawait.function_options import FunctionWithOptions, with_own_options
 from sparkawait.functions import AsyncFunction, AsyncFunctionLike
 from sparkawait.metrics import Metrics
 from sparkawait.native_function import NativeFunction
-from sparkawait.on_error import action_of
-from sparkawait.spark.carry import step_of
 from sparkawait.spark.partition import PartitionTask, renamed
 from sparkawait.spark.schemas import to_arrow
-from sparkawait.spark.session import Session, is_connect
+from sparkawait.spark.session import is_connect
 from sparkawait.spark.shipment import Shipment
-from sparkawait.spark.wait import check_ends, unordered_wait, with_safe_names
-from sparkawait.wait_options import WaitArguments, WaitOptions
+from sparkawait.spark.wait import check_ends, made, with_safe_names
+from sparkawait.wait_options import WaitArguments, WaitOptions, of_call
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -55,11 +50,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Sent", "send"]
 
-_RowT = TypeVar("_RowT")
 _MOST_FAILURES = 1000
 _COUNTS = "_sparkawait_counts"
 _COUNTED = ("rows", "failed", "calls", "tasks", "repeated_tasks")
-_NOTHING = "_sparkawait_nothing"
 _NO_USE = {
     "carry_over": "it is for streams",
     "on_timeout": "a row that timed out has failed",
@@ -130,7 +123,7 @@ def send(
         (50000, 13)
     """
     path = None if failed is None else text(os.fspath(failed), "failed")
-    found, called = _checked(df, function, all_given(options, given))
+    found, called = _checked(df, function, of_call(options, given))
     observation = None if path is None else _observation(df)
     metrics = None if is_connect(df) else Metrics(df.sparkSession)
     rows = _sent(df, found, metrics, called, _MOST_FAILURES if path is None else None)
@@ -147,55 +140,50 @@ def send(
 
 
 def _checked(
-    df: DataFrame, function: AsyncFunctionLike, given: dict[str, Any]
-) -> tuple[AsyncFunction | NativeFunction, dict[str, Any]]:
+    df: DataFrame, function: AsyncFunctionLike, options: WaitOptions
+) -> tuple[AsyncFunction | NativeFunction, WaitOptions]:
     """Returns the function and its options, checked as far as `unordered_wait` does not."""
     way_out = "of a stream, call it for each micro-batch in a `foreachBatch`"
     check_ends(df, "df", "send", way_out)
     if isinstance(function, (list, tuple)):
         refuse("`send` takes one function; call it once for each", ErrorKind.FUNCTION_INVALID)
-    bare: object = with_own_options(function)
-    if isinstance(bare, FunctionWithOptions):
-        function = bare
-        bare, given = function.function, {**function.options.given, **given}
-    for name in given:
+    bare, options = what_is_called(function, options)
+    for name in options.given:
         if name in _NO_USE:
             refuse(f"`{name}` is of no use to `send`: {_NO_USE[name]}; leave it out")
-    on_error = given.setdefault("on_error", "capture")
-    action = action_of(on_error)
+    options = options.over(WaitOptions(on_error="capture"))
+    action = options.on_error.action
     if action in ("null", "drop"):
         refuse(
             f"`on_error` of `send` must keep what failed, got {shown(action)}; leave it out, or"
             " give 'fail', or a sparkawait.OnError that captures"
         )
     called, _ = to_function(bare)
-    return called, given
+    return called, options
 
 
 def _sent(
     df: DataFrame,
     function: AsyncFunction | NativeFunction,
     metrics: Metrics | None,
-    given: dict[str, Any],
+    options: WaitOptions,
     most: int | None,
 ) -> DataFrame:
     """Returns the rows that failed, `most` of each task, and counts of each task."""
     batch = facts_of(function).batch
+    # What a function returns for record batches, and a native one reads, has its columns.
     ignores = isinstance(function, AsyncFunction) and not (batch is not None and batch.arrow)
-    if ignores:
-        given = {**given, "schema": f"{_NOTHING} boolean"}
-    out = unordered_wait(df, function, metrics=metrics, **given)
-    zone = Session(out.sparkSession).times.zone
-    step = step_of(out, zone)
+    results: Results = "none" if ignores else "rows"
+    step = made(df, "unordered", function, options, metrics=metrics, results=results)
     (plan,) = step.chain.plans
-    told = [] if plan.error_field is None else out.schema.fields[-len(plan.told_fields) :]
+    told = [] if plan.error_field is None else step.schema.fields[-len(plan.told_fields) :]
     kept = StructType([StructField(it.name, it.dataType) for it in (*df.schema.fields, *told)])
     source, names = with_safe_names(step.source)
     task = _SendTask(
-        Chain.of(_SendPlan.of(plan)) if ignores else step.chain,
+        step.chain,
         names=names,
         accumulators=step.accumulators,
-        kept=to_arrow(kept, zone),
+        kept=to_arrow(kept, step.zone),
         inputs=len(df.columns),
         most=most,
     )
@@ -240,31 +228,6 @@ def observation_of(df: DataFrame) -> Observation | None:
     except ModuleNotFoundError:
         return None
     return module.Observation()
-
-
-class _SendPlan(Plan):
-    """A plan whose function has one result for each row, whatever it returns."""
-
-    reads_results: ClassVar[bool] = False
-
-    @cached_property
-    def result_schema(self) -> pa.Schema:
-        return pa.schema([pa.field(_NOTHING, pa.bool_())])
-
-    def result_builder(self) -> ResultBuilder:
-        return _NoResults(self.result_schema)
-
-    def result_columns(self) -> None:
-        """Returns none: nobody reads the results."""
-
-
-class _NoResults(ResultBuilder):
-    """Builds a null for each row."""
-
-    def build(self, rows: Sequence[_RowT], results: Sequence[object]) -> Built[_RowT]:  # noqa: ARG002
-        nothing = pa.nulls(len(rows), pa.bool_())
-        batch = pa.RecordBatch.from_arrays([nothing], [_NOTHING])
-        return Built(list(rows), None, batch, [])
 
 
 class _SendTask(PartitionTask):

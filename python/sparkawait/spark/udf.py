@@ -17,12 +17,14 @@ from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from pyspark.sql.types import ArrayType, DataType, StructType
 
 from sparkawait._emission import TUNING, Tuning
-from sparkawait._plan import resolve as plans
+from sparkawait._plan.arrow_types import nullable
 from sparkawait._plan.callables import check_function, describe
 from sparkawait._plan.checks import flag, refuse
 from sparkawait._plan.facts import facts_of, is_declared
+from sparkawait._plan.function_checks import check_picklable
 from sparkawait._plan.option import documented, refuse_unknown
-from sparkawait._plan.plan import Plan
+from sparkawait._plan.plan import Place, Plan, Results, told_fields
+from sparkawait._plan.resolve import Around, Call, plan_of
 from sparkawait._plan.return_types import names_columns, schema_of
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.function_options import FunctionWithOptions, with_own_options
@@ -33,19 +35,18 @@ from sparkawait.on_error import action_of
 from sparkawait.spark.column_arguments import argument_names, as_column, members
 from sparkawait.spark.columns import (
     Arguments,
-    ColumnPlan,
     ColumnTask,
     FallbackFunction,
     ValuesFunction,
     dropping_misses,
 )
 from sparkawait.spark.expressions import HiddenArguments
-from sparkawait.spark.placement import placed
-from sparkawait.spark.schemas import bare, columns_for_spark, result_fields
+from sparkawait.spark.placement import PlaceOfSession
+from sparkawait.spark.schemas import bare, columns_for_spark, to_spark
 from sparkawait.spark.session import Session
 from sparkawait.spark.shipping import require_packages, run_drivers_python
 from sparkawait.types import ReturnsLike, to_result, to_schema
-from sparkawait.wait_options import COLUMN_OPTIONS, OPTIONS, ColumnArguments, WaitOptions
+from sparkawait.wait_options import COLUMN_OPTIONS, OPTIONS, ColumnArguments, WaitOptions, of_call
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -140,7 +141,8 @@ def async_udf(
         >>> spark.sql("SELECT temperature(city, hour) FROM flights")  # doctest: +SKIP
     """
     require_packages()
-    every = plans.all_given(options, given)
+    every: dict[str, Any] = {} if options is None else of_call(options, {}).given
+    every = {**every, **given}
     check_options(every)
     flag(skip_null, "skip_null")
     if not is_function(function):
@@ -172,7 +174,7 @@ def _column_function(
             " side by side, as in sparkawait.ordered_wait(df, [f, g])"
         )
     hidden, names = HiddenArguments(), argument_names(columns)
-    options = hidden.options(given)
+    options = dict(hidden.options(WaitOptions(**given)).given)
     function = _of_rows(function)
     called: Any = function
     is_bare = not isinstance(function, (AsyncFunction, NativeFunction))
@@ -199,19 +201,13 @@ def _column_function(
     if is_native and names is None:
         names = tuple(dict.fromkeys(called.input_columns)) or None
     options["tuning"] = _tuning(options)
-    plan = plans.resolve(
-        "ordered",
-        called,
-        input_schema=None,
-        hidden=hidden.names,
-        keeps_input=is_native,
-        **options,
-    )
-    # A wrong type must be known now; what the session says is asked at each call.
-    columns_for_spark(plan, Session.active().times)
-    plan = plan if is_native else ColumnPlan.of(plan)
+    # What is wrong must be known now; what the session says is asked at each call.
+    call = Call.of(called, WaitOptions(**options), _RESULTS)
+    check_picklable(call, called.name)
+    _plan(call, hidden, Place())
+    columns_for_spark(call.declared_schema, called, Session.active().times)
     return AsyncUserDefinedFunction(
-        plan,
+        call,
         names,
         metrics,
         hidden=hidden,
@@ -219,6 +215,22 @@ def _column_function(
         skip_null=skip_null,
         wrapped=function,
     )
+
+
+_RESULTS: Results = "one"
+
+
+def _plan(call: Call, hidden: HiddenArguments, place: Place) -> Plan:
+    is_native = isinstance(call.function, NativeFunction)
+    around = Around(
+        "ordered",
+        place,
+        hidden=hidden.names,
+        keeps_input=is_native,
+        results=_RESULTS,
+        travels=True,
+    )
+    return plan_of(call, around)
 
 
 def _of_rows(function: object) -> object:
@@ -260,7 +272,7 @@ class AsyncUserDefinedFunction:
 
     def __init__(
         self,
-        plan: Plan,
+        call: Call,
         names: tuple[str, ...] | None,
         metrics: Metrics | None,
         *,
@@ -269,10 +281,10 @@ class AsyncUserDefinedFunction:
         skip_null: bool,
         wrapped: object,
     ) -> None:
-        """Takes a checked plan."""
+        """Takes a checked call."""
         functools.update_wrapper(cast("Any", self), cast("Any", wrapped), updated=())
-        self.__name__ = plan.function_name
-        self._plan = plan
+        self.__name__ = call.function.name
+        self._call = call
         self._names = names
         self._hidden = hidden
         self._accumulator = accumulator_of(metrics)
@@ -291,10 +303,10 @@ class AsyncUserDefinedFunction:
         Raises:
             ConfigurationError: If there is no column, or not as many as the function takes.
         """
-        function = self._plan.function
+        function = self._call.function
         if isinstance(function, ValuesFunction):
             return self._call_with_values(function, (*columns, *named.values()), tuple(named))
-        name = self._plan.function_name
+        name = self._call.function.name
         if named:
             names = self._names or ()
             if columns or named.keys() != set(names):
@@ -311,11 +323,12 @@ class AsyncUserDefinedFunction:
         may_be_row = self._names is None and len(columns) == 1
         hidden = self._hidden
         arguments = Arguments(self._names, packed=True, may_be_row=may_be_row, hidden=hidden.names)
-        evaluate = self._evaluator(self._plan, arguments)
-        row = hidden.within(F.struct(*members(self._plan.function_name, self._names, columns)))
+        session = Session.active()
+        evaluate, declared = self._evaluator(self._call, arguments, session), self._type_in(session)
+        row = hidden.within(F.struct(*members(self._call.function.name, self._names, columns)))
         if _HAS_ARROW_UDF:
-            return self._declared(_call(cast("Any", F.arrow_udf)(evaluate, self.returnType), row))
-        return self._declared(self._through_pandas(evaluate, row))
+            return declared.of(_call(cast("Any", F.arrow_udf)(evaluate, declared.bare), row))
+        return declared.of(self._through_pandas(evaluate, row, declared))
 
     def _call_with_values(
         self,
@@ -323,13 +336,13 @@ class AsyncUserDefinedFunction:
         columns: tuple[Argument, ...],
         keywords: tuple[str, ...],
     ) -> Column:
-        name = self._plan.function_name
+        name = self._call.function.name
         called = function.with_keywords(keywords)
         misfit = called.misfit(len(columns)) if columns else "it needs at least one column"
         if misfit is not None:
             msg = f"`{name}` cannot be called with these {len(columns)} columns: {misfit}"
             raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
-        plan, hidden = dataclasses.replace(self._plan, function=called), self._hidden
+        call, hidden = dataclasses.replace(self._call, function=called), self._hidden
         places = tuple(str(index) for index in range(len(columns) - len(keywords))) + keywords
         arguments = Arguments(
             places,
@@ -338,34 +351,30 @@ class AsyncUserDefinedFunction:
             are_values=True,
             hidden=hidden.names,
         )
+        session = Session.active()
+        evaluate, declared = self._evaluator(call, arguments, session), self._type_in(session)
         if _HAS_ARROW_UDF:
-            evaluate = self._evaluator(plan, arguments)
-            arrow_udf = cast("Any", F.arrow_udf)(evaluate, self.returnType)
+            arrow_udf = cast("Any", F.arrow_udf)(evaluate, declared.bare)
             arguments_of_call = (*map(as_column, columns), *hidden.arguments)
-            return self._declared(_call(arrow_udf, *arguments_of_call))
+            return declared.of(_call(arrow_udf, *arguments_of_call))
         members = zip(map(F.lit, places), map(as_column, columns), strict=True)
         row = hidden.within(F.named_struct(*itertools.chain.from_iterable(members)))
-        result = self._through_pandas(self._evaluator(plan, arguments), row)
+        result = self._through_pandas(evaluate, row, declared)
         # As a column of Spark's own function is called.
-        plain = F.udf(_named(name), self.returnType)(*map(as_column, columns))
-        return self._declared(result).alias(repr(plain)[len("Column<'") : -len("'>")])
+        plain = F.udf(_named(name), declared.bare)(*map(as_column, columns))
+        return declared.of(result).alias(repr(plain)[len("Column<'") : -len("'>")])
 
-    def _through_pandas(self, evaluate: Callable[..., Any], row: Column) -> Column:
+    def _through_pandas(self, evaluate: Callable[..., Any], row: Column, declared: _Type) -> Column:
         from sparkawait.spark.before_4_1 import OPTIONS, PROBE
 
         # Pandas has fewer types than Spark, so values are sent as texts, and their types along.
         text, probe = F.to_json(row, OPTIONS), F.to_json(F.expr(PROBE), OPTIONS)
-        is_struct = isinstance(self.returnType, StructType)
-        wrapped = ArrayType(self.returnType) if is_struct else self.returnType
+        is_struct = isinstance(declared.bare, StructType)
+        wrapped = ArrayType(declared.bare) if is_struct else declared.bare
         pandas_udf = cast("Any", F.pandas_udf)(evaluate, wrapped)
         result = _call(pandas_udf, text, F.typeof(row), F.current_timezone(), probe)
         # A struct cannot be null itself, an array can be empty.
         return F.get(result, F.lit(0)) if is_struct else result
-
-    def _declared(self, result: Column) -> Column:
-        """Gives results what Arrow's types have no place for: collations and comments."""
-        declared = self._declared_type
-        return result if declared == self.returnType else result.cast(declared)
 
     @property
     def func(self) -> Callable[..., Any]:
@@ -374,52 +383,50 @@ class AsyncUserDefinedFunction:
         Raises:
             ConfigurationError: If a result has a collation, or a struct may be null that cannot be.
         """
-        name = self._plan.function_name
+        name = self._call.function.name
         self._hidden.check_none(name)
+        session = Session.active()
         # Intervals are from days to seconds in SQL: the values are the same.
-        if " collate " in self._declared_type.simpleString():
+        if " collate " in self._type_in(session).declared.simpleString():
             msg = (
                 f"`{name}` returns a string with a collation, which Spark does not take from a"
                 " function in SQL; leave the collation out, or call the function on columns"
             )
             raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID)
         is_struct = isinstance(self.returnType, StructType)
-        if not _HAS_ARROW_UDF and is_struct and self._plan.options.on_error.action == "null":
+        if not _HAS_ARROW_UDF and is_struct and self._call.options.on_error.action == "null":
             msg = (
                 f"before Spark 4.1 the struct that `{name}` returns cannot be null in SQL; use"
                 " on_error='capture', return one column, or call it on columns"
             )
             raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
-        are_values = isinstance(self._plan.function, ValuesFunction)
+        are_values = isinstance(self._call.function, ValuesFunction)
         arguments = Arguments(self._names, packed=False, may_be_row=False, are_values=are_values)
-        return self._evaluator(self._plan, arguments)
+        return self._evaluator(self._call, arguments, session)
 
     @property
     def returnType(self) -> DataType:  # noqa: N802 - Spark's name
         """The type of a result, as Spark takes it from a function."""
-        return bare(self._declared_type)
+        return self._type_in(Session.active()).bare
 
-    @property
-    def _declared_type(self) -> DataType:
-        times = Session.active().times
-        plan = self._plan.at(lambda one: {"declared_schema": columns_for_spark(one, times)})
-        fields = result_fields(plan)
-        if isinstance(plan, ColumnPlan):
-            del fields[len(plan.declared_schema)]  # the mark of rows that have a result
+    def _type_in(self, session: Session) -> _Type:
+        call = self._call
+        columns = columns_for_spark(call.declared_schema, call.function, session.times)
+        fields = to_spark(pa.schema([*nullable(columns), *told_fields(call.options)])).fields
         is_plain = len(fields) == 1 and not self._is_struct
-        return fields[0].dataType if is_plain else StructType(fields)
+        return _Type(fields[0].dataType if is_plain else StructType(fields))
 
     def asNondeterministic(self) -> AsyncUserDefinedFunction:  # noqa: N802 - Spark's name
         """Returns the function itself, which is non-deterministic."""
         return self
 
-    def _evaluator(self, plan: Plan, arguments: Arguments) -> Callable[..., Any]:
+    def _evaluator(self, call: Call, arguments: Arguments, session: Session) -> Callable[..., Any]:
         # Asked at each call: the function may be older than the session. The one that runs the
         # query may be another still, and its tasks know it.
-        session = Session.active()
         run_drivers_python(session.spark)
+        place = PlaceOfSession(session, usual_zone=session.usual_zone)
         task = ColumnTask(
-            placed(dropping_misses(plan), session, usual_zone=session.usual_zone),
+            _plan(dropping_misses(call), self._hidden, place),
             arguments,
             self._accumulator,
             is_struct=self._is_struct,
@@ -431,6 +438,23 @@ class AsyncUserDefinedFunction:
         from sparkawait.spark.before_4_1 import pandas_function
 
         return pandas_function(task)
+
+
+class _Type:
+    """The type of a result in a session.
+
+    Attributes:
+        declared: As it was declared.
+        bare: As Spark takes it from a function.
+    """
+
+    def __init__(self, declared: DataType) -> None:
+        self.declared = declared
+        self.bare = bare(declared)
+
+    def of(self, result: Column) -> Column:
+        """Gives results what Arrow's types have no place for: collations and comments."""
+        return result if self.declared == self.bare else result.cast(self.declared)
 
 
 def _named(name: str) -> Callable[..., None]:

@@ -18,9 +18,8 @@ from pyspark.sql import DataFrame, GroupedData, SparkSession
 from pyspark.sql.types import StructType
 
 from sparkawait._emission import CarryOver, Vehicle
-from sparkawait._plan.chain import numbered
 from sparkawait._plan.checks import refuse
-from sparkawait._plan.plan import Plan
+from sparkawait._plan.plan import Plan, numbered
 from sparkawait.exceptions import ErrorKind
 from sparkawait.spark.session import is_connect
 from sparkawait.spark.shipment import Shipment, by_value

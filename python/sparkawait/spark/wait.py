@@ -7,8 +7,7 @@ runs it. To be called on the driver, from any thread.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
@@ -17,29 +16,28 @@ from pyspark.sql.types import StructType
 from sparkawait._plan import resolve as plans
 from sparkawait._plan.chain import Chain, check_carries_one
 from sparkawait._plan.checks import refuse
-from sparkawait._plan.option import documented, refuse_unknown
-from sparkawait._plan.plan import Mode
+from sparkawait._plan.option import documented
+from sparkawait._plan.plan import Mode, Results
 from sparkawait._quantities import ColumnsLike
 from sparkawait.exceptions import ErrorKind
+from sparkawait.function_options import has_expressions
 from sparkawait.functions import AsyncFunctionsLike
 from sparkawait.metrics import Metrics, accumulator_of
-from sparkawait.spark.carry import (
-    CarryPlan,
+from sparkawait.spark.carry import carried, carry_of, check_carry_over, check_same
+from sparkawait.spark.expressions import HiddenColumns, check_keys
+from sparkawait.spark.partition import (
     Made,
-    check_carry_over,
+    PartitionTask,
     check_not_persisted,
-    check_same,
     remember,
     step_of,
 )
-from sparkawait.spark.expressions import HiddenColumns, check_keys
-from sparkawait.spark.partition import PartitionTask
-from sparkawait.spark.placement import check_columns, placed
+from sparkawait.spark.placement import PlaceOfSession, check_columns
 from sparkawait.spark.schemas import casts, result_fields, to_arrow
 from sparkawait.spark.session import Session
 from sparkawait.spark.shipping import check_workers, require_packages, run_drivers_python
 from sparkawait.spark.vehicle import check_only, check_vehicle
-from sparkawait.wait_options import OPTIONS, WaitArguments, WaitOptions
+from sparkawait.wait_options import OPTIONS, WaitArguments, WaitOptions, of_call
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -85,7 +83,7 @@ def ordered_wait(
     Raises:
         ConfigurationError: If an argument is wrong. Raised here, not when the query runs.
     """
-    return _wait(df, "ordered", function, metrics, plans.all_given(options, given), chain=chain)
+    return _wait(df, "ordered", function, metrics, of_call(options, given), chain=chain)
 
 
 @documented(OPTIONS, WaitArguments)
@@ -111,7 +109,7 @@ def unordered_wait(
         options: A set of options; those that are given by themselves win over it.
         **given: The options, see `sparkawait.WaitOptions`.
     """
-    return _wait(df, "unordered", function, metrics, plans.all_given(options, given), chain=chain)
+    return _wait(df, "unordered", function, metrics, of_call(options, given), chain=chain)
 
 
 @documented(OPTIONS, WaitArguments)
@@ -141,7 +139,7 @@ def key_ordered_wait(
         **given: The options, see `sparkawait.WaitOptions`.
     """
     return _wait(
-        df, "key_ordered", function, metrics, plans.all_given(options, given), chain=chain, key=key
+        df, "key_ordered", function, metrics, of_call(options, given), chain=chain, key=key
     )
 
 
@@ -150,11 +148,47 @@ def _wait(
     mode: Mode,
     function: object,
     metrics: Metrics | None,
-    given: Mapping[str, Any],
+    options: WaitOptions,
     *,
     chain: bool,
     key: ColumnsLike | None = None,
 ) -> DataFrame:
+    step = made(df, mode, function, options, metrics=metrics, chain=chain, key=key)
+    source, names = with_safe_names(step.source)
+    if step.carry is not None:
+        return remember(carried(step.carry, source, names, step), step)
+    task = PartitionTask(
+        step.chain, names=names, result_types=step.result_types, accumulators=step.accumulators
+    )
+    return remember(source.mapInArrow(task, step.schema), step)
+
+
+def made(
+    df: DataFrame,
+    mode: Mode,
+    function: object,
+    options: WaitOptions,
+    *,
+    metrics: Metrics | None,
+    chain: bool = False,
+    key: ColumnsLike | None = None,
+    results: Results = "rows",
+) -> Made:
+    """Returns what a wait function adds to the query of `df`, whose rows it gets.
+
+    Args:
+        df: The input.
+        mode: Which order the output has.
+        function: What is called for every row.
+        options: The options of the call.
+        metrics: Collects the metrics of all tasks.
+        chain: Whether this call joins the worker of the one that returned `df`.
+        key: What makes up the key, in the key-ordered mode.
+        results: What a row has of the function.
+
+    Raises:
+        ConfigurationError: If an argument is wrong.
+    """
     if not hasattr(df, "mapInArrow"):
         given_type = type(df)
         msg = (
@@ -173,60 +207,54 @@ def _wait(
     if before is not None:
         check_not_persisted(df)
     input_schema: StructType = df.schema
-    arrow_schema = to_arrow(input_schema, zone)
-    source, chain_before = (df, None) if before is None else (before.source, before.chain)
-    hidden = HiddenColumns(source, input_schema, chain_before)
-    if "key" in given:
-        refuse_unknown("key", (), "it belongs to key_ordered_wait")
-    key, given = hidden.columns(key, "key"), hidden.options(given)
-    function = hidden.function(function)
-    all_columns = StructType([*input_schema.fields, *hidden.schema.fields])
+    function, options = plans.what_is_called(function, options)
+    source = df if before is None else before.source
+    names, all_columns = (), input_schema
+    if has_expressions(key, options, function):
+        hidden = HiddenColumns(source, input_schema, None if before is None else before.chain)
+        key, options = hidden.columns(key, "key"), hidden.options(options)
+        function = hidden.function(function)
+        source, names = hidden.df, hidden.names
+        all_columns = StructType([*input_schema.fields, *hidden.schema.fields])
     plan = plans.resolve(
         mode,
         function,
         input_schema=to_arrow(all_columns, zone),
+        place=PlaceOfSession(
+            session, is_streaming=df.isStreaming, is_case_sensitive=session.is_case_sensitive
+        ),
         key=key,
-        hidden=hidden.names,
-        **given,
+        hidden=names,
+        results=results,
+        taken=() if before is None else before.chain.names,
+        options=options,
     )
-    plan = placed(
-        plan,
-        session,
-        is_streaming=df.isStreaming,
-        case_sensitive=session.is_case_sensitive,
-    )
-    plan.check_names(arrow_schema.names)
     check_keys(plan, input_schema)
     check_columns(plan, all_columns)
-    schema = StructType([*input_schema.fields, *result_fields(plan)])
-    accumulator = accumulator_of(metrics)
-    carry_over = check_carry_over(df, plan)
+    carry_over = plan.options.carry_over
+    if carry_over is not None:
+        check_carry_over(df, plan, carry_over)
     if before is None:
-        carry = None
+        chained, accumulators, carry = Chain.of(plan), (), None
         if carry_over is not None:
             check_vehicle(df.sparkSession, carry_over.vehicle)
             check_only(df, plan, carry_over)
-            carry = CarryPlan.of(plan, carry_over)
-        step = Made(hidden.df, Chain.of(plan), (accumulator,), schema, zone, carry)
+            carry = carry_of(plan, carry_over)
     else:
         check_same(before.carry, carry_over)
         if before.carry is not None:
             check_carries_one(plan)
-        step = dataclasses.replace(
-            before,
-            source=hidden.df,
-            chain=before.chain.then(plan, arrow_schema),
-            accumulators=(*before.accumulators, accumulator),
-            schema=schema,
-        )
-    source, names = with_safe_names(step.source)
-    result_types = casts(plan, session.times)
-    if step.carry is not None:
-        return remember(step.carry.apply(source, names, step, result_types), step)
-    task = PartitionTask(
-        step.chain, names=names, result_types=result_types, accumulators=step.accumulators
+        chained = before.chain.then(plan, to_arrow(input_schema, zone))
+        accumulators, carry = before.accumulators, before.carry
+    return Made(
+        source=source,
+        chain=chained,
+        accumulators=(*accumulators, None if metrics is None else accumulator_of(metrics)),
+        schema=StructType([*input_schema.fields, *result_fields(plan)]),
+        zone=zone,
+        result_types=casts(plan, session.times),
+        carry=carry,
     )
-    return remember(source.mapInArrow(task, schema), step)
 
 
 def check_ends(df: Any, argument: str, action: str, way_out: str) -> None:

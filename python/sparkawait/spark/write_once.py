@@ -32,7 +32,7 @@ from sparkawait._quantities import columns, named
 from sparkawait.exceptions import ErrorKind
 from sparkawait.functions import AsyncFunctionsLike
 from sparkawait.metrics import Metrics
-from sparkawait.spark.carry import step_of
+from sparkawait.spark.partition import step_of
 from sparkawait.spark.send import observation_of
 from sparkawait.spark.session import Session
 from sparkawait.spark.wait import check_ends, unordered_wait

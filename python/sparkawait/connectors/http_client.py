@@ -42,7 +42,7 @@ class Client:
         version: ``"auto"``: what TLS negotiates, else HTTP/1.1; or ``"1.1"`` or ``"2"``.
         streams_per_connection: Most requests at a time over one connection of HTTP/2, if the server
             allows as many, beyond which another connection is made.
-        compressed: Whether to ask for compressed responses: gzip, brotli or zstd.
+        compressed: Whether to ask for compressed responses: gzip or deflate.
         proxy: The URL of a proxy; ``None`` for what the environment says (``HTTPS_PROXY``,
             ``NO_PROXY`` and the like), ``False`` for none.
         ca: Certificates to trust instead of the system's, in PEM form: a path that every executor

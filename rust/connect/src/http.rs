@@ -19,6 +19,7 @@ mod batch;
 mod batch_config;
 mod body;
 mod call;
+mod charset;
 mod client;
 mod clients;
 mod config;
@@ -46,7 +47,6 @@ mod sigv4;
 mod variant;
 mod watch;
 mod wire;
-mod zstd;
 
 use std::sync::Arc;
 
@@ -65,6 +65,7 @@ use self::answers::Answers;
 use self::auth::{Auth, AuthConfig};
 use self::batch::{BatchEngine, BatchTemplates, Batched, Companies, ItemReader, Most};
 use self::call::CallRules;
+use self::charset::Reads;
 use self::clients::Clients;
 pub(crate) use self::config::HttpConfig;
 use self::config::Returns;
@@ -96,7 +97,11 @@ impl HttpConfig {
         Ok(CallRules {
             success: self.success.clone(),
             missing: self.missing.clone(),
-            reads_body: self.returns != Returns::Nothing,
+            reads: match self.returns {
+                Returns::Json => Reads::Json,
+                Returns::Body => Reads::Bytes,
+                Returns::Nothing => Reads::Nothing,
+            },
             max_response_bytes: self.max_response_bytes,
             response_headers: headers.collect::<Result<_, _>>()?,
             redirects: RedirectRules { most: self.redirects, allowed },
@@ -113,7 +118,10 @@ impl HttpConfig {
     fn rules_of(&self, clients: &Arc<Clients>, start: &Start) -> Result<CallRules, StartError> {
         let (auth, readers) = (self.auth.as_ref(), self.readers());
         let auth = Auth::start(auth, &self.headers, &readers, clients, &start.runtime)?;
-        self.rules(start.channel_share.is_some(), start.replies.wants_limits(), auth)
+        let rules =
+            self.rules(start.channel_share.is_some(), start.replies.wants_limits(), auth)?;
+        let is_text = rules.reads == Reads::Bytes && !is_bytes(&start.results);
+        Ok(CallRules { reads: if is_text { Reads::Text } else { rules.reads }, ..rules })
     }
 
     fn columns(&self, schema: &SchemaRef) -> Result<ResponseColumns, StartError> {
@@ -166,6 +174,11 @@ impl HttpConfig {
             are_of_channel: HostColumns::of(&self.url)?.differ(),
         })
     }
+}
+
+/// Whether a body, which is the first column of the results, is handed on as it came.
+fn is_bytes(results: &SchemaRef) -> bool {
+    results.fields().first().is_none_or(|it| it.data_type().is_binary())
 }
 
 impl NativeFunction for HttpConfig {

@@ -152,7 +152,8 @@ fn date(text: &str) -> Option<SystemTime> {
     httpdate::parse_http_date(text).ok().filter(|_| words >= 4)
 }
 
-/// Reads a number of seconds, without a sign, as digits with a point among them at most.
+/// Reads a number of seconds, without a sign, as digits with a point among them at most. One that is
+/// too large is the largest there is (RFC 9111, 1.2.2).
 fn decimal(text: &str) -> Option<Duration> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let is_number = |it: &str| it.bytes().all(|it| it.is_ascii_digit());
@@ -160,7 +161,7 @@ fn decimal(text: &str) -> Option<Duration> {
         return None;
     }
     let nanos: u32 = format!("{fraction:0<9.9}").parse().ok()?;
-    Some(Duration::new(whole.parse().ok()?, nanos))
+    Some(Duration::new(whole.parse().unwrap_or(u64::MAX), nanos))
 }
 
 /// Returns whether the size of a limit says that there is none.
@@ -259,6 +260,7 @@ mod tests {
         assert_eq!(delay("Sat, 21 Nov 2026 06:00:30 GMT"), Some(Duration::from_secs(30)));
         assert_eq!(delay("Sat, 21 Nov 2026 05:00:00 GMT"), Some(Duration::ZERO));
         assert_eq!(delay("Saturday, 21-Nov-26 06:00:30 GMT"), Some(Duration::from_secs(30)));
+        assert_eq!(delay("99999999999999999999").unwrap().as_secs(), u64::MAX);
         for text in ["Saturday, 21-Nov-26!06:00:30 GMT", "soon", "-1", "+1", "", ".5", "1e3", "inf"]
         {
             assert_eq!(delay(text), None, "{text}");

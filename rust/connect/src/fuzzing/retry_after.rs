@@ -39,7 +39,7 @@ fn reference(text: &str, now: u64) -> Option<Duration> {
         let digit =
             |place: usize| fraction.as_bytes().get(place).map_or(0, |it| u32::from(it - b'0'));
         let nanos = (0..9).fold(0, |sum, place| sum * 10 + digit(place));
-        return whole.parse().ok().map(|it| Duration::new(it, nanos));
+        return Some(Duration::new(whole.parse().unwrap_or(u64::MAX), nanos));
     }
     let date = u64::try_from(date(text)?).ok()?;
     Some(Duration::from_secs(date.saturating_sub(now)))

@@ -13,6 +13,7 @@ use sparkawait_task::error::{StartError, TaskError};
 
 use super::auth::Auth;
 use super::aws_error::AwsError;
+use super::charset::{Charset, Reads};
 use super::clients::Clients;
 use super::failure::{Refusal, RetryStatuses, status_failure, too_large, transport_failure};
 use super::redirects::RedirectRules;
@@ -33,7 +34,7 @@ const READ_OF_FAILURE: usize = 256 << 10;
 pub(super) struct CallRules {
     pub(super) success: Vec<(u16, u16)>,
     pub(super) missing: Vec<u16>,
-    pub(super) reads_body: bool,
+    pub(super) reads: Reads,
     pub(super) max_response_bytes: usize,
     pub(super) response_headers: Vec<HeaderName>,
     pub(super) redirects: RedirectRules,
@@ -211,14 +212,21 @@ async fn receive(rules: &CallRules, watch: &Watch, answer: Answer) -> Result<Out
         let failed = if is_again { failed.that_may_pass() } else { failed };
         return Err(Failure { pause: failed.pause.filter(|_| rules.pauses), ..failed });
     }
-    if rules.reads_body && matches!(status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT) {
+    let reads_body = rules.reads != Reads::Nothing;
+    if reads_body && matches!(status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT) {
         return Ok(Outcome::Missed);
     }
     let headers = rules.response_headers.iter().map(|it| header_of(&reply.headers, it)).collect();
     let mut share = rules.budget.share();
+    let charset =
+        matches!(rules.reads, Reads::Text | Reads::Json).then(|| Charset::of(&reply.headers));
     let body = read(rules, watch, reply, &mut share).await?;
+    let body = match charset {
+        Some(charset) => charset.read(rules.reads, body, &rules.host)?,
+        None => body,
+    };
     let (body, share) =
-        if rules.reads_body { (body, share) } else { (Bytes::new(), rules.budget.share()) };
+        if reads_body { (body, share) } else { (Bytes::new(), rules.budget.share()) };
     Ok(Outcome::Found(Found { status: code, headers, body, _share: Arc::new(share) }))
 }
 

@@ -241,8 +241,19 @@ pub(super) fn in_coding(host: &str, coding: &str) -> Failure {
     refused(
         host,
         &format!(
-            "the response is packed (`Content-Encoding: {coding}`); gzip, deflate, br and zstd are \
+            "the response is packed (`Content-Encoding: {coding}`); gzip and deflate are \
              unpacked here, and client=sa.http.Client(compressed=False) hands bodies on as they come"
+        ),
+    )
+}
+
+/// Makes the failure of a call whose response is a text that nobody can read here.
+pub(super) fn in_charset(host: &str, charset: &str) -> Failure {
+    refused(
+        host,
+        &format!(
+            "the response is a text in `charset={charset}`; UTF-8, UTF-16 and ISO-8859-1 are read \
+             here, and returns=\"bytes\" hands bodies on as they come"
         ),
     )
 }

@@ -4,17 +4,14 @@
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-use brotli_decompressor::DecompressorWriter;
-use flate2::write::MultiGzDecoder;
+use flate2::write::GzDecoder;
 use flate2::{Decompress, FlushDecompress, Status};
 use http::header::{
     ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, HeaderValue, RANGE,
 };
 
-use super::zstd::{Bounded, Frames};
-
 /// What is taken, as `Accept-Encoding` says it.
-pub(super) const TAKEN: HeaderValue = HeaderValue::from_static("gzip, br, zstd");
+pub(super) const TAKEN: HeaderValue = HeaderValue::from_static("gzip, deflate");
 
 /// Bytes that are unpacked at a time.
 const PIECE_BYTES: usize = 8 << 10;
@@ -42,10 +39,8 @@ pub(super) struct Unpacker {
 
 /// Unpacks one coding.
 enum Coding {
-    Gzip(Box<MultiGzDecoder<Bounded>>),
+    Gzip(Box<Members>),
     Deflate(Box<(Inflater, Bounded)>),
-    Brotli(Box<DecompressorWriter<Bounded>>),
-    Zstd(Box<(Frames, Bounded)>),
 }
 
 /// Why a body cannot be unpacked.
@@ -85,13 +80,9 @@ impl Unpacker {
         let grown = most.saturating_add(most / 64).saturating_add(MIDDLE_BYTES);
         let bounded = Bounded::new(if self.codings.is_empty() { most } else { grown });
         let coding = if is(b"gzip") || is(b"x-gzip") {
-            Coding::Gzip(Box::new(MultiGzDecoder::new(bounded)))
+            Coding::Gzip(Box::new(Members::new(bounded)))
         } else if is(b"deflate") {
             Coding::Deflate(Box::new((Inflater::default(), bounded)))
-        } else if is(b"br") {
-            Coding::Brotli(Box::new(DecompressorWriter::new(bounded, PIECE_BYTES)))
-        } else if is(b"zstd") {
-            Coding::Zstd(Box::new((Frames::new(), bounded)))
         } else {
             let name = name.iter().take(40).copied().filter(u8::is_ascii_graphic);
             self.unknown.get_or_insert(name.map(char::from).collect());
@@ -131,30 +122,24 @@ impl Unpacker {
 impl Coding {
     fn unpack(&mut self, piece: &[u8]) -> Result<Vec<u8>, Unpacked> {
         let written = match self {
-            Self::Gzip(decoder) => decoder.write_all(piece).and_then(|()| decoder.flush()),
+            Self::Gzip(members) => members.unpack(piece),
             Self::Deflate(parts) => parts.0.unpack(piece, &mut parts.1),
-            Self::Brotli(decoder) => decoder.write_all(piece),
-            Self::Zstd(parts) => parts.0.unpack(piece, &mut parts.1),
         };
         self.taken(written)
     }
 
     fn finish(&mut self) -> Result<Vec<u8>, Unpacked> {
         let finished = match self {
-            Self::Gzip(decoder) => decoder.try_finish(),
+            Self::Gzip(members) => members.finish(),
             Self::Deflate(parts) => parts.0.finish(),
-            Self::Brotli(decoder) => decoder.close(),
-            Self::Zstd(parts) => parts.0.finish(),
         };
         self.taken(finished)
     }
 
     fn taken(&mut self, done: io::Result<()>) -> Result<Vec<u8>, Unpacked> {
         let (bounded, name) = match self {
-            Self::Gzip(decoder) => (decoder.get_mut(), "gzip"),
+            Self::Gzip(members) => (members.decoder.get_mut(), "gzip"),
             Self::Deflate(parts) => (&mut parts.1, "deflate"),
-            Self::Brotli(decoder) => (decoder.get_mut(), "brotli"),
-            Self::Zstd(parts) => (&mut parts.1, "zstd"),
         };
         match done {
             Ok(()) => Ok(std::mem::take(&mut bounded.bytes)),
@@ -164,6 +149,44 @@ impl Coding {
                 Err(Unpacked::Broken(io::Error::new(error.kind(), text)))
             }
         }
+    }
+}
+
+/// Unpacks gzip: members, and zeros behind them, which some servers add.
+struct Members {
+    decoder: GzDecoder<Bounded>,
+    /// Whether a member has ended, and no other has begun.
+    is_between: bool,
+}
+
+impl Members {
+    fn new(out: Bounded) -> Self {
+        Self { decoder: GzDecoder::new(out), is_between: false }
+    }
+
+    fn unpack(&mut self, piece: &[u8]) -> io::Result<()> {
+        let mut left = piece;
+        loop {
+            if self.is_between {
+                left = &left[left.iter().take_while(|byte| **byte == 0).count()..];
+                self.is_between = left.is_empty();
+            }
+            if left.is_empty() {
+                break;
+            }
+            let taken = self.decoder.write(left)?;
+            left = &left[taken..];
+            if taken == 0 {
+                self.decoder.try_finish()?;
+                let out = std::mem::replace(self.decoder.get_mut(), Bounded::new(0));
+                *self = Self { is_between: true, ..Self::new(out) };
+            }
+        }
+        if self.is_between { Ok(()) } else { self.decoder.flush() }
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        if self.is_between { Ok(()) } else { self.decoder.try_finish() }
     }
 }
 
@@ -201,6 +224,36 @@ impl Inflater {
             return Ok(());
         }
         Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it ends too early"))
+    }
+}
+
+/// What was unpacked, of at most so many bytes.
+struct Bounded {
+    bytes: Vec<u8>,
+    most: usize,
+    is_beyond: bool,
+}
+
+impl Bounded {
+    fn new(most: usize) -> Self {
+        Self { bytes: Vec::new(), most, is_beyond: false }
+    }
+}
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // What was handed on is counted too.
+        let Some(left) = self.most.checked_sub(bytes.len()) else {
+            self.is_beyond = true;
+            return Err(io::Error::other("more bytes than allowed"));
+        };
+        self.most = left;
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwapOption;
-use hmac::{Hmac, KeyInit, Mac};
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue};
 use jiff::{SignedDuration, Timestamp};
 use percent_encoding::percent_decode_str;
+use ring::digest::{SHA256, digest};
+use ring::hmac;
 use serde::Deserialize;
-use sha2::{Digest, Sha256};
 use sparkawait_task::error::StartError;
 use sparkawait_task::secret::Secret;
 use sparkawait_task::shared::Lent;
@@ -121,7 +121,7 @@ impl Signer {
         if self.ends_soon(&ready, now) {
             self.renew_aside();
         }
-        let content = hex(&Sha256::digest(request.body.as_deref().unwrap_or_default()));
+        let content = hex(digest(&SHA256, request.body.as_deref().unwrap_or_default()).as_ref());
         let value = |text: &str| HeaderValue::from_str(text).map_err(|_| wrong_header());
         request.set(DATE, value(&time)?);
         if self.scope.is_s3() {
@@ -221,7 +221,7 @@ impl Scope {
         let names = signed.headers.keys().map(String::as_str).collect::<Vec<_>>().join(";");
         canonical.extend(["\n", names.as_str(), "\n", signed.content]);
         let scope = format!("{}/{}/{}/aws4_request", ready.day, self.region, self.service);
-        let hash = hex(&Sha256::digest(canonical));
+        let hash = hex(digest(&SHA256, canonical.as_bytes()).as_ref());
         let text = format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{hash}");
         let signature = hex(&mac(&ready.key, &text));
         let id = &ready.keys.access_key_id;
@@ -302,10 +302,10 @@ fn canonical_query(query: &str) -> String {
 }
 
 fn mac(key: &[u8], text: &str) -> [u8; 32] {
-    #[expect(clippy::expect_used, reason = "its key may have any length")]
-    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("a key of any length");
-    mac.update(text.as_bytes());
-    mac.finalize().into_bytes().into()
+    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), text.as_bytes());
+    let mut bytes = [0; 32];
+    bytes.copy_from_slice(tag.as_ref());
+    bytes
 }
 
 fn hex(bytes: &[u8]) -> String {

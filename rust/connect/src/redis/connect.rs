@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Opens connections: TCP, TLS or a socket of the machine, then user and database.
 
-use std::fmt;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use futures_util::FutureExt;
-use redis::{ConnectionAddr, ConnectionInfo};
 use rustls::pki_types::{InvalidDnsNameError, ServerName};
 use sparkawait_core::ErrorKind;
 use sparkawait_task::error::StartError;
@@ -27,7 +24,7 @@ use super::failure;
 use super::login::{self, Login, Packed};
 use super::resp::Reply;
 use super::scanner::Scanner;
-use super::server::{Server, parse};
+use super::server::{Address, Endpoint, Server};
 use crate::failure::Failure;
 use crate::settings::seconds;
 
@@ -48,21 +45,6 @@ pub(super) struct Target {
     max_reply_bytes: usize,
     /// For messages; without user and password.
     address: String,
-}
-
-#[derive(Clone)]
-enum Endpoint {
-    Tcp(String, u16),
-    Unix(PathBuf),
-}
-
-impl fmt::Display for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(host, port) => write!(f, "{host}:{port}"),
-            Self::Unix(path) => path.display().fmt(f),
-        }
-    }
 }
 
 impl Target {
@@ -89,9 +71,9 @@ impl Target {
         let mut kinds = Vec::new();
         let mut endpoints = Vec::new();
         for (index, url) in server.url.iter().enumerate() {
-            let (endpoint, is_tls) = endpoint(&parse(url)?)?;
-            endpoints.push((endpoint, index));
-            kinds.push(is_tls);
+            let address = Address::parse(url)?;
+            endpoints.push((address.endpoint, index));
+            kinds.push(address.is_tls);
         }
         let Some((first, _)) = endpoints.first() else {
             return Err(StartError::option("`url` is empty"));
@@ -371,14 +353,4 @@ async fn exchange(
         }
     }
     Ok(())
-}
-
-/// Returns where an address leads, and whether it is encrypted.
-fn endpoint(info: &ConnectionInfo) -> Result<(Endpoint, bool), StartError> {
-    match info.addr() {
-        ConnectionAddr::Tcp(host, port) => Ok((Endpoint::Tcp(host.clone(), *port), false)),
-        ConnectionAddr::TcpTls { host, port, .. } => Ok((Endpoint::Tcp(host.clone(), *port), true)),
-        ConnectionAddr::Unix(path) => Ok((Endpoint::Unix(path.clone()), false)),
-        _ => Err(StartError::option("`url` has an unknown kind of address")),
-    }
 }

@@ -5,12 +5,11 @@
 use std::str::from_utf8;
 use std::sync::Arc;
 
-use redis::RedisConnectionInfo;
 use sparkawait_task::secret::Secret;
 
 use super::command::write_argument;
 use super::resp::Reply;
-use super::server::{ReadFrom, Server, parse};
+use super::server::{Address, ReadFrom, Server};
 
 /// Who connects, and for what.
 pub(super) struct Login {
@@ -86,11 +85,11 @@ impl Login {
         let given = self.password.as_ref().map(Secret::text);
         // What is in the addresses of sentinels is for them.
         let own = settings.as_ref().filter(|_| server.sentinel.is_none());
-        let username = server.username.as_deref().or(own.and_then(|it| it.username()));
-        let password = given.as_deref().or(own.and_then(|it| it.password()));
+        let username = server.username.as_deref().or(own.and_then(|it| it.username.as_deref()));
+        let password = given.as_deref().or(own.and_then(|it| it.password.as_deref()));
         let mut packed = Packed::default();
         packed.add_login(username, password);
-        let database = server.database.or(settings.map(|it| it.db())).unwrap_or_default();
+        let database = server.database.or(settings.map(|it| it.database)).unwrap_or_default();
         if database != 0 {
             packed.add(&["SELECT", &database.to_string()]);
         }
@@ -110,7 +109,7 @@ impl Login {
         let name = self.server.sentinel.as_deref()?;
         let mut packed = Packed::default();
         if let Some(settings) = self.settings(index) {
-            packed.add_login(settings.username(), settings.password());
+            packed.add_login(settings.username.as_deref(), settings.password.as_deref());
         }
         packed.add(&["SENTINEL", "get-master-addr-by-name", name]);
         Some(packed)
@@ -122,9 +121,8 @@ impl Login {
         format!("this sentinel knows no primary of the name `{name}`")
     }
 
-    fn settings(&self, index: usize) -> Option<RedisConnectionInfo> {
-        let info = parse(&self.urls.get(index)?.text()).ok()?;
-        Some(info.redis_settings().clone())
+    fn settings(&self, index: usize) -> Option<Address> {
+        Address::parse(&self.urls.get(index)?.text()).ok()
     }
 }
 

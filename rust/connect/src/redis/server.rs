@@ -2,11 +2,14 @@
 //! Where the server is, and how it is talked to.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
 
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
+use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 use sparkawait_task::error::StartError;
 use sparkawait_task::secret::Sources;
+use url::{Host, Url};
 
 use crate::settings::key_of;
 use crate::tls::TlsSettings;
@@ -51,14 +54,78 @@ pub(super) enum ReadFrom {
     Replica,
 }
 
-/// Reads an address.
-pub(super) fn parse(url: &str) -> Result<ConnectionInfo, StartError> {
-    // The parser's own words could quote the URL, and its password with it.
-    url.into_connection_info().map_err(|_| {
-        StartError::option(
-            "`url` must be like `redis://host:6379/0`, `rediss://..` or `redis+unix:///path`",
-        )
-    })
+/// An address, and what it says of who calls.
+pub(super) struct Address {
+    pub(super) endpoint: Endpoint,
+    pub(super) is_tls: bool,
+    pub(super) username: Option<String>,
+    pub(super) password: Option<String>,
+    pub(super) database: i64,
+}
+
+/// Where an address leads.
+#[derive(Clone)]
+pub(super) enum Endpoint {
+    Tcp(String, u16),
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(host, port) => write!(f, "{host}:{port}"),
+            Self::Unix(path) => path.display().fmt(f),
+        }
+    }
+}
+
+const PORT: u16 = 6379;
+
+impl Address {
+    /// Reads an address.
+    pub(super) fn parse(url: &str) -> Result<Self, StartError> {
+        // It is not quoted: there may be a password in it.
+        Url::parse(url).ok().as_ref().and_then(Self::read).ok_or_else(|| {
+            StartError::option(
+                "`url` must be like `redis://host:6379/0`, `rediss://..` or `redis+unix:///path`",
+            )
+        })
+    }
+
+    fn read(url: &Url) -> Option<Self> {
+        let is_tls = matches!(url.scheme(), "rediss" | "valkeys");
+        match url.scheme() {
+            "redis" | "rediss" | "valkey" | "valkeys" if url.fragment().is_none() => {}
+            "unix" | "redis+unix" | "valkey+unix" => return Self::of_socket(url),
+            _ => return None,
+        }
+        let host = match url.host()? {
+            Host::Domain(name) => name.to_owned(),
+            Host::Ipv4(address) => address.to_string(),
+            // Without brackets.
+            Host::Ipv6(address) => address.to_string(),
+        };
+        let text = |text: &str| Some(percent_decode_str(text).decode_utf8().ok()?.into_owned());
+        let (username, database) = (url.username(), url.path().trim_matches('/'));
+        Some(Self {
+            endpoint: Endpoint::Tcp(host, url.port().unwrap_or(PORT)),
+            is_tls,
+            username: if username.is_empty() { None } else { Some(text(username)?) },
+            password: url.password().map_or(Some(None), |it| text(it).map(Some))?,
+            database: if database.is_empty() { 0 } else { database.parse().ok()? },
+        })
+    }
+
+    fn of_socket(url: &Url) -> Option<Self> {
+        let said = |name| url.query_pairs().find(|it| it.0 == name).map(|it| it.1.into_owned());
+        Some(Self {
+            endpoint: Endpoint::Unix(url.to_file_path().ok()?),
+            is_tls: false,
+            username: said("user"),
+            password: said("pass"),
+            database: said("db").map_or(Some(0), |it| it.parse().ok())?,
+        })
+    }
 }
 
 impl Server {
@@ -68,13 +135,10 @@ impl Server {
         let has_source = |option: &str| self.sources.contains_key(option);
         let mut places = Vec::new();
         for (index, url) in self.url.iter().enumerate() {
-            let info = parse(url)?;
-            let settings = info.redis_settings();
-            let password = settings.password().filter(|_| !has_source(&format!("url {index}")));
-            let is_tls = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
-            let place = (info.addr().to_string(), is_tls, settings.db());
-            let user = (settings.username().map(str::to_owned), password.map(str::to_owned));
-            places.push((place, user));
+            let address = Address::parse(url)?;
+            let password = address.password.filter(|_| !has_source(&format!("url {index}")));
+            let place = (address.endpoint.to_string(), address.is_tls, address.database);
+            places.push((place, (address.username, password)));
         }
         let password = self.password.as_deref().filter(|_| !has_source("password"));
         let login = (&self.username, password, &self.sources, self.database);
@@ -127,5 +191,40 @@ mod tests {
         }
         assert_ne!(identity("redis://:one@a:1", None), identity("redis://:two@a:1", None));
         assert!(!known.contains("hidden"));
+    }
+
+    #[test]
+    fn an_address_says_where_and_who() {
+        let read = |url: &str| {
+            let it = Address::parse(url).ok()?;
+            let place = format!("{}{}", if it.is_tls { "tls " } else { "" }, it.endpoint);
+            Some((place, it.username, it.password, it.database))
+        };
+        let named = |text: &str| Some(text.to_owned());
+        for (url, place, username, password, database) in [
+            ("redis://a", "a:6379", None, None, 0),
+            ("rediss://a:7/13/", "tls a:7", None, None, 13),
+            ("redis://:p%40ss@[::1]:7", "::1:7", None, named("p@ss"), 0),
+            ("valkeys://u%C3%A4:@10.0.0.7", "tls 10.0.0.7:6379", named("uä"), None, 0),
+            ("redis+unix:///a%20b?db=7&user=u&pass=p", "/a b", named("u"), named("p"), 7),
+            ("unix:///s", "/s", None, None, 0),
+        ] {
+            assert_eq!(read(url), Some((place.to_owned(), username, password, database)), "{url}");
+        }
+        for url in [
+            "a:6379",
+            "http://a",
+            "redis://",
+            "redis:///0",
+            "redis://a/seven",
+            "redis://a:0x7",
+            "redis://%ff@a",
+            "redis://:%ff@a",
+            "redis+unix://a",
+            "unix:///s?db=x",
+            "rediss://a#insecure",
+        ] {
+            assert_eq!(read(url), None, "{url}");
+        }
     }
 }

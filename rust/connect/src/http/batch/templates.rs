@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use bytes::{Bytes, BytesMut};
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
-use sha2::{Digest, Sha256};
+use ring::digest::{Context, SHA256};
 use sparkawait_arrow::InputBatch;
 use sparkawait_task::error::StartError;
 
@@ -237,13 +237,13 @@ impl Head {
 
 /// Returns the key of a request: the same for the same rows in the same order.
 fn key_of(name: &[u8], items: &[Item]) -> String {
-    let mut hash = Sha256::new();
+    let mut hash = Context::new(&SHA256);
     for text in std::iter::once(name).chain(items.iter().map(|it| it.key.as_ref())) {
-        hash.update((text.len() as u64).to_le_bytes());
+        hash.update(&(text.len() as u64).to_le_bytes());
         hash.update(text);
     }
-    let hash: [u8; 32] = hash.finalize().into();
-    let (high, low) = hash.split_at(16);
+    let hash = hash.finish();
+    let (high, low) = hash.as_ref().split_at(16);
     let number = |half: &[u8]| half.iter().fold(0_u128, |all, byte| all << 8 | u128::from(*byte));
     format!("{:032x}{:032x}", number(high), number(low))
 }

@@ -94,6 +94,7 @@ class ErrorKind(str, Enum):
     UNAUTHORIZED = "unauthorized"
     DESTINATION_UNAVAILABLE = "destination-unavailable"
     THREADS_HUNG = "threads-hung"
+    BUDGET_SPENT = "budget-spent"
 
     def __str__(self) -> str:
         """Returns the stable string."""

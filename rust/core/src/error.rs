@@ -142,6 +142,8 @@ error_kinds! {
     DestinationUnavailable = "destination-unavailable",
     /// All threads of a plain function are held by calls that do not return.
     ThreadsHung = "threads-hung",
+    /// A budget of permits has less left than a call of the row costs.
+    BudgetSpent = "budget-spent",
 }
 
 impl ErrorKind {

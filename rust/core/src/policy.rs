@@ -8,8 +8,9 @@
 //! | type | what it bounds | source of the idea |
 //! |---|---|---|
 //! | [`AdaptiveLimit`] | calls at a time, found out by what they come to | Netflix's concurrency-limits, Vector |
-//! | [`RateLimit`] | calls, or what they cost, per time | GCRA (ITU-T I.371), `x-ratelimit` headers |
-//! | [`Gcra`] | the arithmetic of it, on one word | the same |
+//! | [`Limit`] | calls, or what they cost: per time, in all, or at a time | GCRA (ITU-T I.371), `x-ratelimit` headers |
+//! | [`Gcra`] | the arithmetic of a rate, on one word | the same |
+//! | [`Stock`] | that of a budget and of calls at a time, on two | Guava's semaphores |
 //! | [`RetryBudget`] | retries, as a share of the calls | Finagle's `RetryBudget` |
 //! | [`Pause`] | calls to a destination that drops them all | circuit breakers, without their failures |
 //! | [`AdaptiveRate`] | calls per time, found out by refusals | adaptive mode of the AWS SDKs (CUBIC) |
@@ -29,14 +30,14 @@ mod costs;
 mod ended_call;
 mod gcra;
 mod hedge_delay;
+mod ledger;
+mod limit;
 mod limit_left;
 mod limit_metrics;
 mod open_request;
 mod pause;
-mod permit_source;
-mod rate_limit;
-mod rate_limits;
 mod retry_budget;
+mod stock;
 mod warm_up;
 
 pub use adaptive_limit::{AdaptiveLimit, AdaptiveLimitConfig};
@@ -47,14 +48,14 @@ pub use costs::{Costs, MAX_LIMITS, Price};
 pub use ended_call::{CallSign, EndedCall};
 pub use gcra::{Gcra, Rate};
 pub use hedge_delay::{HedgeAfter, HedgeConfig, HedgeDelay};
+pub use ledger::{Answer, Ledger, Ledgers, Spent};
+pub use limit::{Limit, LimitConfig, LimitConfigs, Terms, usual_costs};
+pub(crate) use limit::{record_costs, request_costs};
 pub use limit_left::{Counted, LimitLeft, Renewal};
 pub use limit_metrics::LimitMetrics;
 pub use open_request::RequestConfig;
 pub(crate) use open_request::{InPart, OpenRequest};
 pub use pause::{Pause, PauseConfig, Watch};
-pub use permit_source::PermitSource;
-pub use rate_limit::{RateLimit, RateLimitConfig};
-pub use rate_limits::{PermitSources, RateLimitConfigs, usual_costs};
-pub(crate) use rate_limits::{record_costs, request_costs};
 pub use retry_budget::{RetryBudget, RetryBudgetConfig};
+pub use stock::Stock;
 pub use warm_up::{WarmUp, WarmUpConfig};

@@ -154,7 +154,8 @@ impl State {
                             Ended::TimedOut | Ended::AttemptTimedOut | Ended::TooLate { .. } => {
                                 "timed out"
                             }
-                            Ended::Refused { .. } => "refused",
+                            // A harness has no budgets.
+                            Ended::Refused { .. } | Ended::Spent(_) => "refused",
                             Ended::Unavailable { .. } => "unavailable",
                         };
                         (name, last.unwrap_or(NO_TOKEN))

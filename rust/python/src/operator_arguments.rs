@@ -111,7 +111,7 @@ impl OperatorArguments {
         let calls = u32::try_from(self.max_concurrency).unwrap_or(u32::MAX);
         let policies = self.policies.as_ref().map(|it| to_policies(it, calls)).transpose()?;
         let policy;
-        (policy, operator.permit_sources) = policies.unwrap_or((PolicyConfig::NONE, None));
+        (policy, operator.ledgers) = policies.unwrap_or((PolicyConfig::NONE, None));
         let mut channel = None;
         if let Some(arguments) = self.channels {
             let native = self.native.as_ref().map(Py::get);

@@ -9,8 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use sparkawait_core::ErrorKind;
 use sparkawait_core::policy::{
-    AdaptiveLimitConfig, Counted, Gcra, LimitMetrics, MAX_LIMITS, PauseConfig, PermitSources,
-    PolicyConfig, Rate, RateLimitConfig, RequestConfig,
+    AdaptiveLimitConfig, Counted, Gcra, Ledgers, LimitConfig, LimitMetrics, MAX_LIMITS,
+    PauseConfig, PolicyConfig, Rate, RequestConfig,
 };
 use sparkawait_runtime::held_part::Holder;
 use sparkawait_runtime::host_limit::{HostLimits, SharedTerms, number_of, page_of};
@@ -176,7 +176,7 @@ fn positive(value: u64) -> PyResult<NonZeroU64> {
 pub(crate) fn to_policies(
     arguments: &PolicyArguments,
     max_concurrency: u32,
-) -> PyResult<(PolicyConfig, Option<Arc<dyn PermitSources>>)> {
+) -> PyResult<(PolicyConfig, Option<Arc<dyn Ledgers>>)> {
     let pause = arguments.pause.as_ref();
     let mut config = PolicyConfig {
         adaptive_limit: arguments
@@ -195,12 +195,12 @@ pub(crate) fn to_policies(
     }
     let mut shared = [const { None }; MAX_LIMITS];
     for (index, it) in arguments.rate_limits.iter().enumerate() {
-        let known = config.rate_limits.get_mut(index).zip(shared.get_mut(index));
+        let known = config.limits.get_mut(index).zip(shared.get_mut(index));
         let Some((place, terms)) = known else {
             return Err(internal_error("more rate limits than there may be"));
         };
-        *place = Some(RateLimitConfig {
-            limit: it.limit()?,
+        *place = Some(LimitConfig {
+            terms: it.limit()?.into(),
             cost: it.cost,
             is_per_channel: it.per_channel,
             counted: it.counted()?,

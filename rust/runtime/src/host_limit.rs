@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use sparkawait_core::ProcessingTime;
-use sparkawait_core::policy::{Gcra, LimitLeft, MAX_LIMITS, PermitSource, PermitSources, Renewal};
+use sparkawait_core::policy::{Answer, Gcra, Ledger, Ledgers, LimitLeft, MAX_LIMITS, Renewal};
 
 use crate::clock::Clock;
 use crate::held_part::{HeldPart, Holder};
@@ -357,11 +357,12 @@ fn signed(nanos: u64) -> i64 {
 #[derive(Debug)]
 struct HostPermits(HostTurns);
 
-impl PermitSource for HostPermits {
-    fn reserve(&self, cost: u64, now: ProcessingTime) -> Result<ProcessingTime, ProcessingTime> {
+impl Ledger for HostPermits {
+    fn ask(&self, cost: u64, now: ProcessingTime) -> Answer {
         let host_now = HostClock.now();
         let here = |at: ProcessingTime| now + at.saturating_since(host_now);
-        self.0.reserve(cost, host_now).map(here).map_err(here)
+        let turn = self.0.reserve(cost, host_now).map(here).map_err(here);
+        turn.map_or_else(Answer::At, Answer::Ticket)
     }
 
     fn settle(&self, taken: u64, actual: u64) {
@@ -445,13 +446,13 @@ impl HostLimits {
     }
 }
 
-impl PermitSources for HostLimits {
-    fn open(&self, limit: usize, channel: Option<u64>) -> Option<Arc<dyn PermitSource>> {
+impl Ledgers for HostLimits {
+    fn open(&self, limit: usize, channel: Option<u64>) -> Option<Arc<dyn Ledger>> {
         let whole = self.whole.get(limit)?.as_ref()?;
         // Without a place of its own a channel keeps the limit together with others: never above it.
         match channel.and_then(|it| self.of_channel(limit, it)) {
             Some(own) => Some(Arc::new(own)),
-            None => Some(Arc::clone(whole) as Arc<dyn PermitSource>),
+            None => Some(Arc::clone(whole) as Arc<dyn Ledger>),
         }
     }
 }

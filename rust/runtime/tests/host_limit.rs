@@ -16,7 +16,7 @@ use std::{env, fs, thread};
 
 use rustix::fs::{FlockOperation, flock};
 use sparkawait_core::ProcessingTime;
-use sparkawait_core::policy::{Gcra, MAX_LIMITS, PermitSources, Rate};
+use sparkawait_core::policy::{Answer, Gcra, Ledgers, MAX_LIMITS, Rate};
 use sparkawait_runtime::clock::Clock;
 use sparkawait_runtime::held_part::{HeldPart, Holder};
 use sparkawait_runtime::host_limit::{
@@ -328,11 +328,11 @@ fn only(terms: SharedTerms) -> [Option<SharedTerms>; MAX_LIMITS] {
 fn takes(limits: &HostLimits, cost: u64) -> bool {
     let now = ProcessingTime::from_nanos(5);
     let source = limits.open(0, None).unwrap();
-    let turn = source.reserve(cost, now);
-    if turn.is_ok_and(|at| at > now) {
+    let turn = source.ask(cost, now);
+    if matches!(turn, Answer::Ticket(at) if at > now) {
         source.settle(cost, 0);
     }
-    turn == Ok(now)
+    turn == Answer::Ticket(now)
 }
 
 /// Takes part in the limit above with a permit of its part, until it is killed.

@@ -10,8 +10,8 @@ use sparkawait_arrow::{OnError, OutputColumns, WatermarkStrategy, output_schema}
 use sparkawait_core::flow::ChannelConfig;
 use sparkawait_core::operator::{Config, EndOfInput, FailurePolicy, OutputMode};
 use sparkawait_core::policy::{
-    AdaptiveLimitConfig, Counted, HedgeAfter, HedgeConfig, PauseConfig, PolicyConfig,
-    RateLimitConfig, RateLimitConfigs, RequestConfig, RetryBudgetConfig, WarmUpConfig, usual_costs,
+    AdaptiveLimitConfig, Counted, HedgeAfter, HedgeConfig, LimitConfig, LimitConfigs, PauseConfig,
+    PolicyConfig, RequestConfig, RetryBudgetConfig, WarmUpConfig, usual_costs,
 };
 use sparkawait_core::retry::{AsyncRetryStrategy, Jitter};
 use sparkawait_runtime::{BufferTimeout, Driver, DriverConfig};
@@ -26,7 +26,7 @@ use sparkawait_task::task::{TaskBuilder, TaskConfig, TaskFeeder};
 use sparkawait_task::task_codec::TaskCodec;
 
 use crate::columns::{error_name, info_name, input_schema, result_schema};
-use crate::scenario::{CallPlan, Failing, Mode, OperatorPlan, Scenario};
+use crate::scenario::{CallPlan, Failing, Mode, OperatorPlan, PoolPlan, Scenario};
 use crate::world::caching::WatchedCache;
 use crate::world::noting::Noting;
 use crate::world::sharing::sources;
@@ -60,7 +60,9 @@ pub fn build(
                 let at = (operator, branch);
                 let seed = scenario.seed ^ at.0 as u64;
                 let mut config = call_config(seed, plan, calls, &input, at);
-                config.operator.permit_sources = sources(shared, site + branch);
+                config.operator.channels = channels(&scenario.pools, calls);
+                config.rows.prices = prices(&scenario.pools, calls);
+                config.operator.ledgers = Some(sources(shared, site + branch));
                 let cache = calls.cache.map(|it| {
                     let cache = WatchedCache::new(it, (site + branch, operator), shared);
                     Arc::new(cache) as Arc<dyn Layer>
@@ -238,7 +240,6 @@ fn call_config(
     });
     let fails = calls.on_error == Failing::Fail;
     operator.on_failure = if fails { FailurePolicy::FailTask } else { FailurePolicy::Emit };
-    operator.channels = channels(calls);
     let mut rows = row_config(input, "call");
     rows.results = result_schema(plan, at, branch);
     rows.on_error = on_error_of(calls.on_error);
@@ -246,7 +247,6 @@ fn call_config(
     rows.info_column = seed.is_multiple_of(2).then(|| info_name(at, branch));
     rows.timeout = operator.timeout.unwrap_or(Duration::MAX);
     rows.attempt_timeout = operator.attempt_timeout.unwrap_or(Duration::MAX);
-    rows.prices = prices(calls);
     if calls.channels.is_some() {
         rows.channel = Some(ChannelSettings::Columns(vec!["channel".to_owned()]));
     }
@@ -263,24 +263,32 @@ fn call_config(
     TaskConfig { operator, driver, rows, layers: Vec::new(), concurrency: Concurrency::unbounded() }
 }
 
-fn limits(calls: &CallPlan) -> RateLimitConfigs {
-    let mut limits = RateLimitConfigs::default();
+fn limits(pools: &[PoolPlan], calls: &CallPlan) -> LimitConfigs {
+    let mut limits = LimitConfigs::default();
     let of_calls = calls.limits.iter().map(|it| (it, false));
     let of_requests = calls.requests.iter().map(|it| (&it.limit, true));
-    for (place, (plan, is_per_request)) in limits.iter_mut().zip(of_calls.chain(of_requests)) {
-        *place = Some(RateLimitConfig {
-            limit: plan.gcra(),
-            cost: plan.cost,
-            is_per_channel: plan.is_per_channel,
-            counted: plan.is_told.then_some(Counted::Requests),
-            is_per_request,
-        });
+    let in_time = of_calls.chain(of_requests).map(|(plan, is_per_request)| LimitConfig {
+        terms: plan.gcra().into(),
+        cost: plan.cost,
+        is_per_channel: plan.is_per_channel,
+        counted: plan.is_told.then_some(Counted::Requests),
+        is_per_request,
+    });
+    let of_pools = calls
+        .pools
+        .iter()
+        .map(|it| LimitConfig { cost: it.cost, ..LimitConfig::new(pools[it.pool].terms()) });
+    for (place, limit) in limits.iter_mut().zip(in_time.chain(of_pools)) {
+        *place = Some(limit);
     }
     limits
 }
 
-fn prices(calls: &CallPlan) -> PriceSettings {
-    let of_rows = calls.limits.iter().enumerate().filter(|it| it.1.is_of_rows);
+fn prices(pools: &[PoolPlan], calls: &CallPlan) -> PriceSettings {
+    let in_time = calls.limits.iter().map(|it| it.is_of_rows);
+    let of_requests = calls.requests.iter().map(|_| false);
+    let of_pools = calls.pools.iter().map(|it| it.is_of_rows);
+    let of_rows = in_time.chain(of_requests).chain(of_pools).enumerate().filter(|it| it.1);
     let rows = of_rows.map(|(limit, _)| RowCost {
         limit,
         label: limit.to_string(),
@@ -288,7 +296,7 @@ fn prices(calls: &CallPlan) -> PriceSettings {
         most: u64::MAX,
     });
     // What a request costs is not of its rows.
-    let usual = limits(calls).map(|it| it.filter(|it| !it.is_per_request));
+    let usual = limits(pools, calls).map(|it| it.filter(|it| !it.is_per_request));
     PriceSettings {
         usual: usual_costs(&usual),
         rows: rows.collect(),
@@ -297,7 +305,7 @@ fn prices(calls: &CallPlan) -> PriceSettings {
     }
 }
 
-fn channels(calls: &CallPlan) -> Option<ChannelConfig> {
+fn channels(pools: &[PoolPlan], calls: &CallPlan) -> Option<ChannelConfig> {
     let policy = PolicyConfig {
         adaptive_limit: calls.adaptive_limit.map(|(least, most)| AdaptiveLimitConfig {
             initial: least,
@@ -311,7 +319,7 @@ fn channels(calls: &CallPlan) -> Option<ChannelConfig> {
             refuses: it.refuses,
             ..PauseConfig::new(Some(it.after_drops), 5, 7)
         }),
-        rate_limits: limits(calls),
+        limits: limits(pools, calls),
         is_rate_adaptive: calls.adaptive_rate,
         retry_budget: calls
             .retry_budget

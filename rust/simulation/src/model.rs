@@ -14,6 +14,7 @@ use crate::trace::{Asks, Broken, Checked, Id, Path, Said, child_id, head_id};
 mod budget;
 mod cache;
 mod held;
+mod pools;
 pub mod requests;
 mod settled;
 mod site;
@@ -21,6 +22,7 @@ mod site;
 use budget::Budget;
 pub use cache::{Cache, Source};
 use held::Held;
+use pools::Pools;
 use site::{AskedPause, Flying, asks_for_retry, is_drop, is_failure, is_reply, outcome_of};
 pub use site::{Made, Outcome, Row, Site, State, Why};
 
@@ -47,6 +49,8 @@ pub struct Model {
     key_holders: Vec<BTreeMap<i64, Id>>,
     /// Whether a failure ends the task.
     pub is_ending: bool,
+    /// Permits that no time brings.
+    pools: Pools,
     /// Whether what replies have done may be unknown to the task when it is saved.
     keeps_before: bool,
 }
@@ -64,15 +68,18 @@ impl Model {
                 ..Site::new(operator, plan, calls)
             })
         });
-        Self {
+        let mut model = Self {
             scenario: Arc::clone(scenario),
             sites: sites.collect(),
             fed: Vec::new(),
             arrived: vec![BTreeMap::new(); count + 1],
             key_holders: vec![BTreeMap::new(); count],
             is_ending: false,
+            pools: Pools::new(scenario),
             keeps_before: scenario.parts.is_some(),
-        }
+        };
+        model.pools.note_spent(&mut model.sites);
+        model
     }
 
     /// Whether the input comes in parts, whose tasks may get lost.
@@ -138,8 +145,19 @@ impl Model {
         if RULES.cancels_come_first {
             here.check_calls(now)?;
         }
+        self.pools.take(&mut self.sites, site, path.cost, now)?;
         self.check_slots_of_branches(operator, now)?;
         Ok(id)
+    }
+
+    /// A call has cost nothing of budgets.
+    pub fn give_back_to_pools(&mut self, site: usize, row_cost: u64) {
+        self.pools.give_back(&self.sites, site, row_cost);
+    }
+
+    /// Whether a row of a function was refused in vain by a budget.
+    pub fn is_refused_in_vain(&self, site: usize, row_cost: u64) -> bool {
+        self.pools.have_enough(&self.sites, site, row_cost)
     }
 
     /// A call is made behind a cache: only now it is an attempt of its row.

@@ -356,6 +356,7 @@ impl Run {
                     world.breaks(checked);
                     world.compare_caches();
                     world.compare_requests(metrics);
+                    world.check_pools();
                 } else if world.model.is_ending {
                     let what = "it ended as if nothing had failed";
                     world.fail("a failure ends the task", what);
@@ -389,7 +390,8 @@ impl Run {
         let may = match error {
             // One that was refused was not called.
             TaskError::Row { .. } => {
-                let may_end = |it: &Site| refuses(it) || fails(it) && it.has_vague_tries();
+                let is_vague = |it: &Site| it.has_vague_tries() || it.may_be_spent;
+                let may_end = |it: &Site| refuses(it) || fails(it) && is_vague(it);
                 world.model.is_ending || world.model.sites.iter().any(may_end)
             }
             // A row that timed out before it was called was not seen.

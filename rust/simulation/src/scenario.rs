@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use sparkawait_core::policy::MAX_LIMITS;
+
 use crate::random::Random;
 
 mod calls;
@@ -12,7 +14,7 @@ mod numbers;
 pub use calls::{
     CachePlan, CallPlan, ChannelsPlan, Failing, HedgePlan, PausePlan, RetryPlan, Script, StallPlan,
 };
-pub use limits::{BytesPlan, Cut, LimitPlan, OthersPlan, RequestsPlan};
+pub use limits::{BytesPlan, Cut, LimitPlan, OthersPlan, PoolPlan, PoolUse, RequestsPlan};
 
 use numbers::{COUNTS, MICRO, MILLI, SECOND, TIMES, maybe, pick};
 
@@ -42,6 +44,9 @@ pub struct Scenario {
     /// What panics on the thread that drives it.
     #[serde(default)]
     pub panics: Option<PanicPlan>,
+    /// Permits that no time brings: budgets, and calls at a time.
+    #[serde(default)]
+    pub pools: Vec<PoolPlan>,
 }
 
 /// A panic on the thread of a task.
@@ -166,12 +171,14 @@ impl Scenario {
             end,
             parts,
             panics: None,
+            pools: Vec::new(),
         };
         drawn.draw_requests(seed);
         drawn.draw_others(seed);
         drawn.draw_bytes(seed);
         drawn.draw_absences(seed);
         drawn.draw_panics(seed);
+        drawn.draw_pools(seed);
         drawn.sound()
     }
 
@@ -225,6 +232,16 @@ impl Scenario {
         });
     }
 
+    /// Draws permits that no time brings, and who takes from them.
+    fn draw_pools(&mut self, seed: u64) {
+        let random = &mut Random(seed.wrapping_mul(0x5851_F42D_4C95_7F2D) ^ 0x706F_6F6C);
+        let (rows, count) = (self.rows() as u64, pick(random, &[0, 0, 0, 0, 0, 1, 2, 3]));
+        self.pools = (0..count).map(|_| PoolPlan::draw(random, rows)).collect();
+        for plan in self.calls_mut() {
+            plan.pools = PoolUse::draw_of(random, count);
+        }
+    }
+
     /// Whether a thread drives it to its end while a consumer takes its output. A stream has the
     /// outputs of its parts, and who closes a task waits for its thread.
     pub fn is_driven(&self) -> bool {
@@ -245,6 +262,12 @@ impl Scenario {
     #[must_use]
     pub fn sound(mut self) -> Self {
         let rows = self.rows() as u64 * 3 + 10;
+        if self.parts.is_some() {
+            // A task that goes on begins with all permits that are its own.
+            self.calls_mut().for_each(|it| it.pools.clear());
+        }
+        let count = self.pools.len();
+        self.calls_mut().for_each(|it| it.pools.retain(|it| it.pool < count));
         self.panics = self.panics.filter(|_| self.is_driven());
         if self.parts.is_some() {
             // Streams have watermarks of Spark's.
@@ -258,7 +281,10 @@ impl Scenario {
             if plan.cache.is_some() {
                 // Its calls are seen behind the cache.
                 (plan.requests, plan.others) = (None, None);
+                plan.pools.clear();
             }
+            let limits = plan.limits.len() + usize::from(plan.requests.is_some());
+            plan.pools.truncate(MAX_LIMITS.saturating_sub(limits));
             let is_bounded = plan.timeout.is_some() || plan.attempt_timeout.is_some();
             if !is_bounded {
                 // What is not answered would not end.

@@ -41,6 +41,9 @@ fn candidates(of: &Scenario) -> Vec<Scenario> {
     with(&|it| it.parts.iter_mut().for_each(|parts| parts.moved = 0));
     with(&|it| it.end = End::Input);
     with(&|it| it.panics = None);
+    with(&|it| it.pools.clear());
+    with(&|it| it.pools.truncate(1));
+    with(&|it| it.pools.iter_mut().for_each(|pool| pool.is_shared = false));
     with(&|it| it.panics.iter_mut().for_each(|panics| panics.again = false));
     with(&|it| it.panics.iter_mut().for_each(|panics| panics.after /= 2));
     with(&|it| it.batches = vec![it.batches.iter().sum()]);
@@ -106,6 +109,10 @@ const CALL_CHANGES: &[fn(&mut CallPlan)] = &[
     |it| it.hedge = None,
     |it| it.channels = None,
     |it| it.limits.clear(),
+    |it| it.pools.clear(),
+    |it| it.pools.truncate(1),
+    |it| it.pools.iter_mut().for_each(|pool| pool.is_of_rows = false),
+    |it| it.pools.iter_mut().for_each(|pool| pool.cost = 1),
     |it| it.limits.truncate(1),
     |it| it.pause = None,
     |it| it.stall = None,

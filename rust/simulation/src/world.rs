@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use sparkawait_core::operator::AttemptId;
+use sparkawait_core::policy::Stock;
 use sparkawait_core::time::ProcessingTime;
 use sparkawait_runtime::Patience;
 use sparkawait_runtime::clock::Clock;
@@ -113,6 +114,8 @@ pub struct World {
     /// Those, by function and channel; they outlive a task.
     shared_limits: BTreeMap<Place, SharedLimit>,
     shared_counts: BTreeMap<usize, Bucket>,
+    /// Permits that functions have together.
+    pools: Vec<Option<Arc<Mutex<Stock>>>>,
     /// Requests that were made and that the task must hear about.
     requested: Vec<(usize, AttemptId)>,
     /// The ways of replies.
@@ -171,6 +174,7 @@ impl Shared {
             page: None,
             shared_limits: BTreeMap::new(),
             shared_counts: BTreeMap::new(),
+            pools: shared_limit::pools(scenario),
             requested: Vec::new(),
             replies: vec![None; plans.count()],
             input: VecDeque::new(),

@@ -9,6 +9,7 @@ use std::time::Duration;
 use sparkawait_arrow::Side;
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{Ended, Failure};
+use sparkawait_core::policy::Spent;
 
 /// An error that was raised outside and is handed back as it was.
 pub type Raised = Arc<dyn StdError + Send + Sync>;
@@ -79,6 +80,17 @@ impl CallFailure {
             "its destination dropped the last calls and is paused, for {:?} at least",
             whole_millis(rest)
         );
+        Self::uncalled(kind, refused, last)
+    }
+
+    /// Describes a call that a budget has too little left for, with the last failure before it.
+    pub fn spent(Spent { left, cost }: Spent, last: Option<Box<Self>>) -> Self {
+        let kind = Ended::Spent(Spent { left, cost }).kind();
+        let spent = format!("not called: the call costs {cost} of a budget that has {left} left");
+        Self::uncalled(kind, spent, last)
+    }
+
+    fn uncalled(kind: ErrorKind, refused: String, last: Option<Box<Self>>) -> Self {
         let Some(last) = last else {
             return Self::new(kind, refused);
         };
@@ -245,6 +257,7 @@ impl TimedOut {
             Ended::TimedOut => format!("timed out after {after:?} and {attempts}"),
             Ended::AttemptTimedOut => format!("the last of {attempts} took longer than {after:?}"),
             Ended::Refused { rest } => CallFailure::refused(rest, None).summary,
+            Ended::Spent(spent) => CallFailure::spent(spent, None).summary,
             Ended::Unavailable { waited, is_paused } => {
                 let waited = whole_millis(waited);
                 let state = if is_paused {
@@ -277,6 +290,7 @@ impl TimedOut {
                 "look at the destination; raise `max_wait` to wait longer, or give `on_timeout`"
             }
             Ended::AttemptTimedOut => "raise `attempt_timeout`",
+            Ended::Spent(_) => "raise the budget, or call for fewer rows",
         }
     }
 }

@@ -216,8 +216,7 @@ fn operator(
     let begins = config.layers.iter().rev().fold(of_function, |inner, it| it.begins(inner));
     config.operator.begins = begins;
     let policy = config.operator.channels.as_ref().map(|it| &it.policy);
-    let limits =
-        policy.is_some_and(|it| it.rate_limits.iter().flatten().any(|it| it.counted.is_some()));
+    let limits = policy.is_some_and(|it| it.limits.iter().flatten().any(|it| it.counted.is_some()));
     let requests = config.rows.prices.counts_requests;
     let statuses = config.rows.info_column.is_some();
     let wants = Wants { begins, limits, requests, statuses };

@@ -9,8 +9,8 @@ use super::retry_line::RetryLine;
 use super::tickets::{Call, Tickets};
 use crate::element::Key;
 use crate::policy::{
-    CallLimits, CallSign, Costs, InPart, LimitMetrics, Line, OpenRequest, PermitSources,
-    PolicyConfig, RetryBudget, Watch,
+    CallLimits, CallSign, Costs, InPart, Ledgers, LimitMetrics, Line, OpenRequest, PolicyConfig,
+    RetryBudget, Spent, Watch,
 };
 use crate::queue::EntryId;
 use crate::time::ProcessingTime;
@@ -24,7 +24,7 @@ use crate::timer::DelayedRetries;
 pub(super) struct ChannelPolicies {
     config: PolicyConfig,
     /// Permits of limits that others share.
-    sources: Option<Arc<dyn PermitSources>>,
+    sources: Option<Arc<dyn Ledgers>>,
     channels: Vec<Policed>,
     /// Limits that all channels share; with a single channel they are its own.
     shared: Option<CallLimits>,
@@ -50,6 +50,8 @@ struct Policed {
     retries: Option<Box<RetryLine>>,
     /// Calls that could start at the time of the last verdict, one after the other.
     starts: u32,
+    /// Whether records failed then instead of waiting.
+    refuses: bool,
     request: OpenRequest,
 }
 
@@ -64,12 +66,19 @@ pub(super) struct Verdict {
     pub(super) is_watching: bool,
     /// Since when it is paused, as far as that counts for records that wait.
     pub(super) paused_since: Option<ProcessingTime>,
+    /// Whether the next record fails instead of waiting.
+    pub(super) refuses: bool,
 }
 
 impl Verdict {
     /// What is known about a channel without policies.
-    const NOTHING: Self =
-        Self { window: u32::MAX, held_until: None, is_watching: false, paused_since: None };
+    const NOTHING: Self = Self {
+        window: u32::MAX,
+        held_until: None,
+        is_watching: false,
+        paused_since: None,
+        refuses: false,
+    };
 }
 
 impl ChannelPolicies {
@@ -78,7 +87,7 @@ impl ChannelPolicies {
     /// With `is_single` there will be one channel, whose limits are its own.
     pub(super) fn new(
         config: &PolicyConfig,
-        sources: Option<Arc<dyn PermitSources>>,
+        sources: Option<Arc<dyn Ledgers>>,
         max: u32,
         is_single: bool,
     ) -> Option<Box<Self>> {
@@ -96,10 +105,10 @@ impl ChannelPolicies {
 
     fn with(
         config: &PolicyConfig,
-        sources: Option<Arc<dyn PermitSources>>,
+        sources: Option<Arc<dyn Ledgers>>,
         is_single: bool,
     ) -> Box<Self> {
-        let shared = CallLimits::in_time(&config.rate_limits, sources.as_deref(), None, |it| {
+        let shared = CallLimits::in_time(&config.limits, sources.as_deref(), None, |it| {
             !is_single && !it.is_per_channel
         });
         Box::new(Self {
@@ -121,7 +130,7 @@ impl ChannelPolicies {
     pub(super) fn open(&mut self, id: ChannelId, channel: Option<Key>, now: ProcessingTime) {
         let is_shared = self.shared.is_some();
         let limits = CallLimits::in_time(
-            &self.config.rate_limits,
+            &self.config.limits,
             self.sources.as_deref(),
             channel.map(Key::as_u64),
             |it| it.is_per_channel || !is_shared,
@@ -131,6 +140,7 @@ impl ChannelPolicies {
             limits: limits.and(&self.config, now),
             retries: budget.map(|it| Box::new(RetryLine::new(it))),
             starts: 1,
+            refuses: false,
             request: OpenRequest::default(),
         };
         match self.channels.get_mut(id.0 as usize) {
@@ -220,6 +230,7 @@ impl ChannelPolicies {
             let others = usize::from(told.is_of_channel && self.shared.is_some());
             self.paid_by(id).skip(others).for_each(|it| it.lower_to(&told.left, started, ended));
         }
+        self.end_wait_for_calls(ended);
     }
 
     /// Charges a call for the request that was made, which it is the first of.
@@ -227,6 +238,7 @@ impl ChannelPolicies {
         if let Some((charged, anew)) = self.tickets.lead_request(call) {
             self.metrics.correct(&charged, &anew);
             self.paid_by(id).for_each(|it| it.recharge(&charged, &anew));
+            self.end_wait_for_calls(self.now);
         }
     }
 
@@ -270,11 +282,15 @@ impl ChannelPolicies {
             policed.starts = policed.starts.min(policed.request.places(now).max(1));
         }
         let held_until = (ready_at > now).then_some(ready_at);
+        let is_spent =
+            ready_at == ProcessingTime::NEVER && limits.spent(costs, Line::Records).is_some();
+        policed.refuses = is_spent || limits.refuses_for(now).is_some();
         Verdict {
             window,
             held_until,
             is_watching,
             paused_since: limits.paused_since(counts_asked, now),
+            refuses: policed.refuses,
         }
     }
 
@@ -301,6 +317,23 @@ impl ChannelPolicies {
     /// verdict.
     pub(super) fn refuses_for(&self, id: ChannelId) -> Option<Duration> {
         self.get(id).and_then(|it| it.limits.refuses_for(self.now))
+    }
+
+    /// Returns why a call of a record that costs as much will never start, if that is so.
+    pub(super) fn spent(&self, id: ChannelId, costs: &Costs) -> Option<Spent> {
+        let own = self.get(id).map(|it| &it.limits);
+        own.into_iter().chain(&self.shared).find_map(|it| it.spent(costs, Line::Records))
+    }
+
+    /// Returns whether records of a channel fail instead of waiting, as of the last verdict.
+    pub(super) fn refuses(&self, id: ChannelId) -> bool {
+        self.get(id).is_some_and(|it| it.refuses)
+    }
+
+    /// Gives back what was taken for the next call of a line, which does not start after all.
+    #[cold]
+    pub(super) fn give_back(&mut self, id: ChannelId, line: Line) {
+        self.paid_by(id).for_each(|it| it.give_back(line));
     }
 
     /// Notes that a channel is held, or is no longer.
@@ -343,7 +376,8 @@ impl ChannelPolicies {
     /// was [looked at](Self::verdict) just before.
     ///
     /// Where others take from a limit, too, the call gets a place in line there: of all such limits in one
-    /// step, and of none while it waits for what is this task's own. Nobody else asks.
+    /// step, and of none while it waits for what is this task's own. What is in no line is taken last, all
+    /// together, and given back before any wait. Nobody else asks.
     pub(super) fn ask(
         &mut self,
         id: ChannelId,
@@ -354,13 +388,35 @@ impl ChannelPolicies {
         let own = self.channels.get_mut(id.0 as usize).map(|it| &mut it.limits);
         let in_turn = self.shared.as_mut().filter(|it| !it.is_free(costs));
         let looked_at = line == Line::Records;
+        let is_lacking = own.iter().chain(&in_turn).any(|it| it.is_lacking(line));
         let of_own = own.as_ref().filter(|_| !looked_at).map(|it| it.ready_here(now, costs));
         let of_all = in_turn.as_ref().map(|it| it.ready_here(now, costs));
-        let (mut of_own, mut of_all) = (of_own.unwrap_or_default(), of_all.unwrap_or_default());
-        if of_own.max(of_all) <= now {
-            of_own = own.map_or(of_own, |it| it.ask(now, costs, line));
-            of_all = in_turn.map_or(of_all, |it| it.ask(now, costs, line));
+        let mut ready = (of_own.unwrap_or_default(), of_all.unwrap_or_default());
+        let is_ready = |it: (ProcessingTime, ProcessingTime)| it.0.max(it.1) <= now;
+        if is_ready(ready) {
+            let mut both = (own, in_turn);
+            let mut ask = |rates| {
+                let of_own = both.0.as_mut().map(|it| it.ask(now, costs, line, rates));
+                let of_own = of_own.unwrap_or_default();
+                let is_next = rates || of_own <= now;
+                let of_all = both.1.as_mut().filter(|_| is_next);
+                (of_own, of_all.map(|it| it.ask(now, costs, line, rates)).unwrap_or_default())
+            };
+            // Who lacks something else needs no turn before that is there.
+            if is_lacking {
+                ready = ask(false);
+            }
+            if is_ready(ready) {
+                ready = ask(true);
+            }
+            if is_ready(ready) {
+                ready = ask(false);
+            }
+            if !is_ready(ready) {
+                both.0.into_iter().chain(both.1).for_each(|it| it.give_back(line));
+            }
         }
+        let (of_own, of_all) = ready;
         if looked_at && self.is_paid_in_turn(costs) {
             self.hold_all((of_all > now).then_some(of_all), now);
         }
@@ -377,6 +433,15 @@ impl ChannelPolicies {
         }
         if until.is_some() != was_held {
             self.note_wait(now);
+        }
+    }
+
+    /// Ends the wait for what no time brings of the limits that channels share: something was settled, or
+    /// who waited is gone.
+    pub(super) fn end_wait_for_calls(&mut self, now: ProcessingTime) {
+        let is_held = |it: &CallLimits| it.held_until == Some(ProcessingTime::NEVER);
+        if self.shared.as_ref().is_some_and(is_held) {
+            self.hold_all(None, now);
         }
     }
 
@@ -407,7 +472,8 @@ impl ChannelPolicies {
         let wake = self.wakes.next_at(|id, at| is_held_until(channels, id, at));
         let token = self.tokens.next_at(|id, at| has_tokens_at(channels, id, at));
         let shared = self.shared.as_ref().and_then(|it| it.held_until).filter(|_| has_ready);
-        [wake, token, shared].into_iter().flatten().min()
+        let next = [wake, token, shared].into_iter().flatten().min();
+        next.filter(|it| *it != ProcessingTime::NEVER)
     }
 
     /// Returns a channel whose time has come.

@@ -16,7 +16,7 @@ use super::endowment::Endowment;
 use super::floating_pool::FloatingPool;
 use super::outage::WaitBound;
 use crate::element::Key;
-use crate::policy::{Costs, PermitSources, Price};
+use crate::policy::{Costs, Ledgers, Price};
 use crate::queue::EntryId;
 use crate::time::ProcessingTime;
 use crate::timer::DelayedRetries;
@@ -98,7 +98,7 @@ impl ChannelTable {
     pub fn with_sources(
         config: ChannelConfig,
         max_concurrency: u32,
-        sources: Option<Arc<dyn PermitSources>>,
+        sources: Option<Arc<dyn Ledgers>>,
     ) -> Self {
         let max_concurrency = max_concurrency.max(1);
         let config = config.sound(max_concurrency);

@@ -8,8 +8,8 @@ use std::num::NonZeroU32;
 
 use crate::key_hasher::KeyHasher;
 use crate::policy::{
-    CallSign, Costs, Counted, EndedCall, InPart, LimitLeft, Line, PolicyConfig, Price,
-    RateLimitConfigs, record_costs, request_costs,
+    CallSign, Costs, Counted, EndedCall, InPart, LimitConfigs, LimitLeft, Line, PolicyConfig,
+    Price, record_costs, request_costs,
 };
 use crate::queue::EntryId;
 use crate::time::ProcessingTime;
@@ -82,7 +82,7 @@ impl Record {
 /// cost its request nothing.
 #[derive(Debug)]
 pub(super) struct Tickets {
-    limits: RateLimitConfigs,
+    limits: LimitConfigs,
     /// What a call costs if its record tells nothing beside its request.
     usual: Costs,
     /// What a request costs.
@@ -97,9 +97,9 @@ pub(super) struct Tickets {
 impl Tickets {
     pub(super) fn new(config: &PolicyConfig) -> Self {
         Self {
-            limits: config.rate_limits,
-            usual: record_costs(&config.rate_limits),
-            of_request: request_costs(&config.rate_limits),
+            limits: config.limits,
+            usual: record_costs(&config.limits),
+            of_request: request_costs(&config.limits),
             is_charged_ahead: config.requests.is_some(),
             records: HashMap::default(),
             seconds: HashMap::default(),
@@ -208,7 +208,7 @@ impl Tickets {
     /// which counts then.
     pub(super) fn settle(&mut self, call: Call, limit: usize, cost: u64) -> bool {
         let known = self.limits.get(limit).copied().flatten();
-        let most = known.map_or(u64::MAX, |it| it.limit.most_cost());
+        let most = known.map_or(u64::MAX, |it| it.terms.most_cost());
         let ticket = self.ticket(call);
         let actual = ticket.actual.unwrap_or(ticket.charged);
         ticket.actual = Some(actual.with(limit, cost.min(most)));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::element::StreamRecord;
 use crate::error::ErrorKind;
 use crate::flow::Call;
-use crate::policy::{CallSign, LimitLeft, Line};
+use crate::policy::{CallSign, LimitLeft, Line, Spent};
 use crate::queue::EntryId;
 
 /// One attempt to call the function for one record.
@@ -260,6 +260,8 @@ pub enum Ended {
         /// Whether its destination is paused; it has not answered for long otherwise.
         is_paused: bool,
     },
+    /// A budget has less left than a call of it costs.
+    Spent(Spent),
 }
 
 impl Ended {
@@ -271,6 +273,7 @@ impl Ended {
             }
             Self::Refused { .. } => ErrorKind::DestinationPaused,
             Self::Unavailable { .. } => ErrorKind::DestinationUnavailable,
+            Self::Spent(_) => ErrorKind::BudgetSpent,
         }
     }
 }

@@ -72,7 +72,13 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                 return;
             }
             let (queue, Some(channels)) = (&mut self.queue, &mut self.channels) else { return };
-            let Next::Start(id) = channels.next_start(now) else { return };
+            let Next::Start(id) = channels.next_start(now) else {
+                // One of them may have found that it will never start.
+                if channels.has_unserved() && !self.is_closed {
+                    continue;
+                }
+                return;
+            };
             if let Some(in_flight) = queue.get_mut(id) {
                 channels.resume(in_flight.channel);
             }
@@ -80,7 +86,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         }
     }
 
-    /// Fails what waits for a destination that refuses, or for too long for one that is not there.
+    /// Fails what waits for a destination that refuses, for too long for one that is not there, or for a
+    /// budget that is spent.
     fn fail_unserved(&mut self, now: ProcessingTime) {
         while !self.is_closed
             && let (queue, Some(channels)) = (&mut self.queue, &mut self.channels)
@@ -95,10 +102,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             let Some(in_flight) = queue.get_mut(id) else { continue };
             channels.resume(in_flight.channel);
             match why {
-                Unserved::Refused(rest) => {
-                    let last = self.earlier.forget(id);
-                    self.finish(id, Err(Failure::ended(Ended::Refused { rest }, last)), now);
-                }
+                Unserved::Refused(rest) => self.refuse(id, Ended::Refused { rest }, now),
+                Unserved::Spent(spent) => self.refuse(id, Ended::Spent(spent), now),
                 Unserved::Unavailable { is_paused } => {
                     let held_since = self.earlier.held_since(id);
                     let since = held_since.or_else(|| in_flight.waits_since()).unwrap_or(now);
@@ -108,6 +113,12 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                 }
             }
         }
+    }
+
+    /// Fails a record that is not called.
+    fn refuse(&mut self, id: EntryId, why: Ended, now: ProcessingTime) {
+        let last = self.earlier.forget(id);
+        self.finish(id, Err(Failure::ended(why, last)), now);
     }
 
     /// Takes a record whose time has passed out of what runs in its channel, or rests there.

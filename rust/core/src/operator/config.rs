@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::flow::{ChannelConfig, ChannelTable, WaitBound};
-use crate::policy::{HedgeConfig, PermitSources, PolicyConfig, RetryBudgetConfig};
+use crate::policy::{HedgeConfig, Ledgers, PolicyConfig, RetryBudgetConfig};
 use crate::retry::AsyncRetryStrategy;
 
 /// In which order results leave. Counterpart of Flink's `OutputMode`.
@@ -119,7 +119,7 @@ pub struct Config {
     /// How the permits are spread over destinations; `None`: first come, first served.
     pub channels: Option<ChannelConfig>,
     /// Permits of those limits in time that others share.
-    pub permit_sources: Option<Arc<dyn PermitSources>>,
+    pub ledgers: Option<Arc<dyn Ledgers>>,
 }
 
 impl Config {
@@ -144,7 +144,7 @@ impl Config {
             seed: 0,
             hedge: None,
             channels: None,
-            permit_sources: None,
+            ledgers: None,
         }
     }
 
@@ -185,7 +185,7 @@ impl Config {
 
     fn table_of(&self, mut channels: ChannelConfig) -> Box<ChannelTable> {
         let max_concurrency = u32::try_from(self.max_concurrency.get()).unwrap_or(u32::MAX);
-        let sources = self.permit_sources.clone();
+        let sources = self.ledgers.clone();
         channels.policy.retry_budget = self.retry_budget.or(channels.policy.retry_budget);
         let mut table = ChannelTable::with_sources(channels, max_concurrency, sources);
         table.bound_waits(self.wait_bound());

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::permit_source::PermitSource;
+use super::ledger::{Answer, Ledger, Spent};
 use crate::time::ProcessingTime;
 
 /// How long a turn that has come may wait for its call. A task that waits for something else, such as
@@ -32,51 +32,87 @@ struct Front {
     place: Option<Place>,
     /// When to ask again for what was refused.
     again_at: ProcessingTime,
+    /// Why it will never be granted.
+    spent: Option<Spent>,
 }
 
-/// Permits of others that are asked for one call ahead, since their turn comes later.
+impl Front {
+    const NOBODY: Self = Self { place: None, again_at: ProcessingTime::ZERO, spent: None };
+}
+
+/// What was asked of a limit that others take from, for the calls that start next.
 ///
-/// A place belongs to the line that asked for it, and not to one call or to what that costs. Another
+/// At a rate it is asked one call ahead, since its turn comes later. A place belongs to the line that
+/// asked for it, and not to one call or to what that costs. Another
 /// call may come to the front, at another cost: then the place is kept, and what is missing is asked for
 /// beside it. So nobody who waits goes back to the end of the line.
+///
+/// Of other limits nothing is held while a call waits, so that no two callers hold what the other one
+/// waits for: [`give_back`](Self::give_back).
 #[derive(Debug)]
 pub(super) struct Booking {
-    source: Arc<dyn PermitSource>,
+    ledger: Arc<dyn Ledger>,
+    is_rate: bool,
     fronts: [Front; 2],
     /// When it was asked for last.
     asked_at: ProcessingTime,
+    /// What the calls in flight were charged, unless it is a rate.
+    in_flight: u64,
 }
 
 impl Booking {
-    pub(super) const fn new(source: Arc<dyn PermitSource>) -> Self {
-        let nobody = Front { place: None, again_at: ProcessingTime::ZERO };
-        Self { source, fronts: [nobody; 2], asked_at: ProcessingTime::ZERO }
+    pub(super) const fn new(ledger: Arc<dyn Ledger>, is_rate: bool) -> Self {
+        let asked_at = ProcessingTime::ZERO;
+        Self { ledger, is_rate, fronts: [Front::NOBODY; 2], asked_at, in_flight: 0 }
     }
 
     /// Returns the limit that it is a part of.
-    pub(super) fn source(&self) -> &dyn PermitSource {
-        &*self.source
+    pub(super) fn ledger(&self) -> &dyn Ledger {
+        &*self.ledger
     }
 
     const fn front(&self, line: Line) -> &Front {
         &self.fronts[line as usize]
     }
 
-    /// Reserves what the next call of a line costs, again if its turn is long over.
+    /// Asks for what the next call of a line costs, again if its turn is long over.
     pub(super) fn book(&mut self, line: Line, cost: u64, now: ProcessingTime) {
         self.asked_at = now;
         let front = &mut self.fronts[line as usize];
         // What was not used in time has come again by now, unless others have taken it: it would be
         // there twice if it were given back.
-        front.place.take_if(|it| now >= it.ready_at + LATEST);
+        front.place.take_if(|it| self.is_rate && now >= it.ready_at + LATEST);
         let known = front.place.unwrap_or(Place { cost: 0, ready_at: ProcessingTime::ZERO });
         if known.cost >= cost || now < front.again_at {
             return;
         }
-        match self.source.reserve(cost - known.cost, now) {
-            Ok(at) => front.place = Some(Place { cost, ready_at: known.ready_at.max(at) }),
-            Err(again_at) => front.again_at = again_at,
+        front.again_at = ProcessingTime::ZERO;
+        match self.ledger.ask(cost - known.cost, now) {
+            Answer::Ticket(at) => {
+                front.place = Some(Place { cost, ready_at: known.ready_at.max(at) });
+            }
+            Answer::At(again_at) => front.again_at = again_at,
+            Answer::OnSettle => front.again_at = ProcessingTime::NEVER,
+            Answer::Never(spent) => front.spent = Some(spent),
         }
+    }
+
+    /// Gives back what was taken for a call that waits; a place in line is kept.
+    pub(super) fn give_back(&mut self, line: Line) {
+        let front = &mut self.fronts[line as usize];
+        if let Some(taken) = front.place.take_if(|_| !self.is_rate) {
+            self.ledger.settle(taken.cost, 0);
+        }
+    }
+
+    /// Returns whether the next call of a line was refused by a limit that is not a rate.
+    pub(super) fn is_lacking(&self, line: Line) -> bool {
+        !self.is_rate && self.front(line).again_at > ProcessingTime::ZERO
+    }
+
+    /// Returns why a call of a line will never start that costs as much.
+    pub(super) fn spent(&self, line: Line, cost: u64) -> Option<Spent> {
+        self.front(line).spent.filter(|it| it.cost <= cost)
     }
 
     /// Returns when a call of a line may start that costs as much; a point before now: at once.
@@ -85,6 +121,7 @@ impl Booking {
         match front.place {
             _ if cost == 0 => ProcessingTime::ZERO,
             Some(place) if place.cost >= cost => place.ready_at,
+            _ if self.spent(line, cost).is_some() => ProcessingTime::NEVER,
             _ => front.again_at,
         }
     }
@@ -93,23 +130,49 @@ impl Booking {
     pub(super) fn take(&mut self, line: Line, cost: u64) {
         if cost > 0 {
             let booked = self.fronts[line as usize].place.take().map_or(0, |it| it.cost);
-            self.settle(booked, cost);
+            self.in_flight = self.in_flight.saturating_add(booked);
+            self.recharge(booked, cost);
         }
     }
 
-    /// Corrects what a call was charged.
-    pub(super) fn settle(&self, taken: u64, actual: u64) {
-        if taken != actual {
-            self.source.settle(taken, actual);
+    /// Sets right what a call was charged that goes on.
+    pub(super) fn recharge(&mut self, taken: u64, anew: u64) {
+        if taken != anew {
+            self.in_flight = self.in_flight.saturating_sub(taken).saturating_add(anew);
+            self.ledger.recharge(taken, anew);
+            self.end_wait();
+        }
+    }
+
+    /// Corrects what a call was charged that has ended.
+    pub(super) fn settle(&mut self, taken: u64, actual: u64) {
+        self.in_flight = self.in_flight.saturating_sub(taken);
+        if !self.is_rate || taken != actual {
+            self.ledger.settle(taken, actual);
+            self.end_wait();
+        }
+    }
+
+    /// Something was settled, which calls may have waited for. What was spent may be there again.
+    fn end_wait(&mut self) {
+        for front in &mut self.fronts {
+            front.spent = None;
+            if front.again_at == ProcessingTime::NEVER {
+                front.again_at = ProcessingTime::ZERO;
+            }
         }
     }
 }
 
 impl Drop for Booking {
     /// Gives back turns that have not come yet. Of one that has come nobody knows here whether it is
-    /// over by now.
+    /// over by now. Calls in flight are cut off: nobody will know what they have cost.
     fn drop(&mut self) {
         let places = self.fronts.iter().filter_map(|it| it.place);
-        places.filter(|it| it.ready_at > self.asked_at).for_each(|it| self.settle(it.cost, 0));
+        let is_lost = |it: &Place| self.is_rate && it.ready_at <= self.asked_at;
+        places.filter(|it| !is_lost(it)).for_each(|it| self.ledger.settle(it.cost, 0));
+        if !self.is_rate && self.in_flight > 0 {
+            self.ledger.settle(self.in_flight, self.in_flight);
+        }
     }
 }

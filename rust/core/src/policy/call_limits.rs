@@ -8,11 +8,11 @@ use super::adaptive_rate::AdaptiveRate;
 use super::booking::Line;
 use super::costs::{Costs, MAX_LIMITS};
 use super::ended_call::EndedCall;
+use super::ledger::{Ledgers, Spent};
+use super::limit::{Limit, LimitConfig, LimitConfigs};
 use super::limit_left::LimitLeft;
 use super::open_request::RequestConfig;
 use super::pause::{LONGEST_ASKED, Pause, PauseConfig, Watch};
-use super::rate_limit::{RateLimit, RateLimitConfig};
-use super::rate_limits::{PermitSources, RateLimitConfigs};
 use super::retry_budget::RetryBudgetConfig;
 use crate::time::ProcessingTime;
 
@@ -23,8 +23,8 @@ pub struct PolicyConfig {
     pub adaptive_limit: Option<AdaptiveLimitConfig>,
     /// When a destination that drops its calls is left alone.
     pub pause: Option<PauseConfig>,
-    /// Calls, or what they cost, per time.
-    pub rate_limits: RateLimitConfigs,
+    /// Calls, or what they cost: per time, in all, or at a time.
+    pub limits: LimitConfigs,
     /// Whether calls per time follow what the destination refuses.
     pub is_rate_adaptive: bool,
     /// How many retries calls earn.
@@ -38,16 +38,16 @@ impl PolicyConfig {
     pub const NONE: Self = Self {
         adaptive_limit: None,
         pause: None,
-        rate_limits: [None; MAX_LIMITS],
+        limits: [None; MAX_LIMITS],
         is_rate_adaptive: false,
         retry_budget: None,
         requests: None,
     };
 
     /// Bounds calls by one limit in time, and by nothing else.
-    pub const fn limited(limit: RateLimitConfig) -> Self {
+    pub const fn limited(limit: LimitConfig) -> Self {
         let mut limits = Self::NONE;
-        limits.rate_limits[0] = Some(limit);
+        limits.limits[0] = Some(limit);
         limits
     }
 
@@ -73,14 +73,14 @@ impl PolicyConfig {
 /// |---|---|---|---|
 /// | [`AdaptiveLimit`] | yes | - | what calls come to |
 /// | [`Pause`] | none, one, a few more | the next probe | drops, and what the destination asks for |
-/// | each [`RateLimit`] | - | when permits are there | what a call has cost, and what is left |
+/// | each [`Limit`] | - | when permits are there, if ever | what a call has cost, and what is left |
 /// | [`AdaptiveRate`] | - | when a permit is there | refusals |
 #[derive(Debug)]
 pub struct CallLimits {
     adaptive_limit: Option<AdaptiveLimit>,
     pause: Option<Pause>,
     /// By their numbers in the settings.
-    rate_limits: Vec<(usize, RateLimit)>,
+    limits: Vec<(usize, Limit)>,
     /// Whether others take from one of them, too.
     is_shared: bool,
     adaptive_rate: Option<AdaptiveRate>,
@@ -91,29 +91,29 @@ pub struct CallLimits {
 impl CallLimits {
     /// Makes all limits of a channel that nothing is known about.
     pub fn new(config: &PolicyConfig, now: ProcessingTime) -> Self {
-        Self::in_time(&config.rate_limits, None, None, |_| true).and(config, now)
+        Self::in_time(&config.limits, None, None, |_| true).and(config, now)
     }
 
     /// Makes only those rate limits that `is_wanted` picks; `sources` has the permits of those that
     /// others share.
     pub fn in_time(
-        configs: &RateLimitConfigs,
-        sources: Option<&dyn PermitSources>,
+        configs: &LimitConfigs,
+        sources: Option<&dyn Ledgers>,
         channel: Option<u64>,
-        is_wanted: impl Fn(&RateLimitConfig) -> bool,
+        is_wanted: impl Fn(&LimitConfig) -> bool,
     ) -> Self {
         let wanted = configs.iter().enumerate();
         let wanted = wanted.filter_map(|(index, it)| Some((index, it.filter(&is_wanted)?)));
-        let rate_limits = wanted.map(|(index, config)| {
+        let limits = wanted.map(|(index, config)| {
             let source = sources.and_then(|it| it.open(index, channel));
-            (index, RateLimit::new(&config, source))
+            (index, Limit::new(&config, source))
         });
-        let rate_limits: Vec<_> = rate_limits.collect();
+        let limits: Vec<_> = limits.collect();
         Self {
             adaptive_limit: None,
             pause: None,
-            is_shared: rate_limits.iter().any(|it| it.1.is_shared()),
-            rate_limits,
+            is_shared: limits.iter().any(|it| it.1.is_shared()),
+            limits,
             adaptive_rate: None,
             held_until: None,
         }
@@ -133,7 +133,7 @@ impl CallLimits {
 
     /// Is told that a call of a line starts which costs as much.
     pub fn on_start(&mut self, now: ProcessingTime, costs: &Costs, line: Line) {
-        for (index, limit) in &mut self.rate_limits {
+        for (index, limit) in &mut self.limits {
             limit.on_start(now, costs.of(*index), line);
         }
         if let Some(pause) = &mut self.pause {
@@ -146,7 +146,7 @@ impl CallLimits {
 
     /// Learns from a call that ended.
     pub fn on_end(&mut self, call: &EndedCall) {
-        for (index, limit) in &mut self.rate_limits {
+        for (index, limit) in &mut self.limits {
             limit.settle(call.charged.of(*index), call.cost.of(*index));
         }
         if let Some(limit) = &mut self.adaptive_limit {
@@ -186,32 +186,67 @@ impl CallLimits {
         let only_asked = || Pause::new(PauseConfig::new(None, u32::MAX, 0));
         let pause = self.pause.get_or_insert_with(only_asked);
         pause.pause_until(until, started, now);
-        self.rate_limits.iter_mut().for_each(|(_, it)| it.drain(started, now));
+        self.limits.iter_mut().for_each(|(_, it)| it.drain(started, now));
         if let Some(rate) = &mut self.adaptive_rate {
             rate.pause_until(pause.asked_until(), now);
         }
     }
 
-    /// Learns what is left of a limit of the service, see [`RateLimit::lower_to`].
+    /// Learns what is left of a limit of the service, see [`Limit::lower_to`].
     pub fn lower_to(&mut self, left: &LimitLeft, started: ProcessingTime, now: ProcessingTime) {
-        self.rate_limits.iter_mut().for_each(|(_, it)| it.lower_to(left, started, now));
+        self.limits.iter_mut().for_each(|(_, it)| it.lower_to(left, started, now));
     }
 
     /// Sets right what a call in flight was charged.
     pub(crate) fn recharge(&mut self, charged: &Costs, anew: &Costs) {
-        for (index, limit) in &mut self.rate_limits {
+        for (index, limit) in &mut self.limits {
             limit.recharge(charged.of(*index), anew.of(*index));
         }
     }
 
-    /// Asks those limits for a call that others take from, too, where it gets a place in line; returns when
-    /// that comes. To be asked when nothing [here](Self::ready_here) is in its way.
-    pub(crate) fn ask(&mut self, now: ProcessingTime, costs: &Costs, line: Line) -> ProcessingTime {
+    /// Asks those limits for a call that others take from, too: those whose permits come with time for a
+    /// place in line, or the others for what it costs. Returns when it may start. To be asked when
+    /// nothing [here](Self::ready_here) is in its way.
+    pub(crate) fn ask(
+        &mut self,
+        now: ProcessingTime,
+        costs: &Costs,
+        line: Line,
+        rates: bool,
+    ) -> ProcessingTime {
+        let mut ready = ProcessingTime::ZERO;
         if !self.is_shared {
-            return ProcessingTime::ZERO;
+            return ready;
         }
-        let paid = self.rate_limits.iter_mut().filter(|it| costs.of(it.0) > 0);
-        paid.map(|(index, it)| it.ask(now, costs.of(*index), line)).max().unwrap_or_default()
+        for (index, limit) in &mut self.limits {
+            if costs.of(*index) > 0 && limit.is_rate() == rates {
+                ready = limit.ask(now, costs.of(*index), line).max(ready);
+                if !rates && ready > now {
+                    break;
+                }
+            }
+        }
+        ready
+    }
+
+    /// Gives back what was taken for the next call of a line, which does not start now; it keeps its
+    /// places in line.
+    pub(crate) fn give_back(&mut self, line: Line) {
+        if self.is_shared {
+            self.limits.iter_mut().for_each(|it| it.1.give_back(line));
+        }
+    }
+
+    /// Returns whether the next call of a line has asked in vain for what is in no line.
+    pub(crate) fn is_lacking(&self, line: Line) -> bool {
+        self.is_shared && self.limits.iter().any(|it| it.1.is_lacking(line))
+    }
+
+    /// Returns why a call of a line that costs as much will never start, if that is so.
+    #[cold]
+    pub(crate) fn spent(&self, costs: &Costs, line: Line) -> Option<Spent> {
+        let mut paid = self.limits.iter().filter(|it| costs.of(it.0) > 0);
+        paid.find_map(|(index, it)| it.spent(costs.of(*index), line))
     }
 
     // --- what holds ---
@@ -232,17 +267,17 @@ impl CallLimits {
 
     /// Does so as far as it does not depend on others who take from a limit, too.
     pub(crate) fn ready_here(&self, now: ProcessingTime, costs: &Costs) -> ProcessingTime {
-        self.ready_by(RateLimit::ready_beside_others, now, costs)
+        self.ready_by(Limit::ready_beside_others, now, costs)
     }
 
     #[inline]
     fn ready_by(
         &self,
-        ready_at: impl Fn(&RateLimit, ProcessingTime, u64) -> ProcessingTime,
+        ready_at: impl Fn(&Limit, ProcessingTime, u64) -> ProcessingTime,
         now: ProcessingTime,
         costs: &Costs,
     ) -> ProcessingTime {
-        let limits = self.rate_limits.iter().filter(|it| costs.of(it.0) > 0);
+        let limits = self.limits.iter().filter(|it| costs.of(it.0) > 0);
         let limits = limits.map(|(index, it)| ready_at(it, now, costs.of(*index)));
         limits.max().unwrap_or_default().max(self.found_ready_at(now))
     }
@@ -263,12 +298,12 @@ impl CallLimits {
 
     /// Returns whether there are no limits in time.
     pub const fn is_empty(&self) -> bool {
-        self.rate_limits.is_empty()
+        self.limits.is_empty()
     }
 
     /// Returns whether a call that costs as much has nothing to pay.
     pub(crate) fn is_free(&self, costs: &Costs) -> bool {
-        self.rate_limits.iter().all(|it| costs.of(it.0) == 0)
+        self.limits.iter().all(|it| costs.of(it.0) == 0)
     }
 
     /// Returns how many calls of records may start now that cost as much, as far as time goes.
@@ -277,7 +312,7 @@ impl CallLimits {
         if self.found_ready_at(now) > now {
             return 0;
         }
-        let limits = self.rate_limits.iter().map(|(index, it)| it.calls(now, costs.of(*index)));
+        let limits = self.limits.iter().map(|(index, it)| it.calls(now, costs.of(*index)));
         let adaptive = self.adaptive_rate.as_ref().map(|it| it.calls(now));
         let calls = limits.chain(adaptive).min().unwrap_or(u64::MAX);
         u32::try_from(calls).unwrap_or(u32::MAX)
@@ -304,6 +339,6 @@ impl CallLimits {
     pub(crate) fn is_settled(&self, now: ProcessingTime) -> bool {
         let pause = self.pause.as_ref().is_none_or(|it| it.is_settled(now));
         let rate = self.adaptive_rate.as_ref().is_none_or(|it| it.is_settled(now));
-        pause && rate && self.rate_limits.iter().all(|it| it.1.is_full(now))
+        pause && rate && self.limits.iter().all(|it| it.1.is_full(now))
     }
 }

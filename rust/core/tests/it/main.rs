@@ -2,6 +2,7 @@
 //! The tests of the core in one program: what is generic is compiled once for all of them.
 
 mod adaptive_limits;
+mod budgets;
 mod dead_destination;
 mod flow_wire;
 mod hedging;

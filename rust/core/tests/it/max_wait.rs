@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sparkawait_core::flow::ChannelConfig;
 use sparkawait_core::operator::{Completion, Config, Ended, Failure, OutputMode, Retry};
-use sparkawait_core::policy::{CallSign, Gcra, PauseConfig, PolicyConfig, Rate, RateLimitConfig};
+use sparkawait_core::policy::{CallSign, Gcra, LimitConfig, PauseConfig, PolicyConfig, Rate};
 use sparkawait_core::time::ProcessingTime;
 
 use crate::support::world::{Answer, CALL, Call, World, at, config};
@@ -71,7 +71,7 @@ fn given_up<A: FnMut(Call) -> Answer>(world: &World<A>) -> Vec<(u64, ProcessingT
 fn records_of_a_destination_that_answers_wait_as_long_as_it_takes() {
     for mode in MODES {
         let rate = Rate::new(NonZeroU64::new(7).unwrap(), SECOND).unwrap();
-        let limit = RateLimitConfig::new(Gcra::new(rate, NonZeroU64::MIN));
+        let limit = LimitConfig::new(Gcra::new(rate, NonZeroU64::MIN));
         for policy in [PolicyConfig::NONE, PolicyConfig::limited(limit)] {
             let config =
                 Config { max_wait: Some(Duration::from_nanos(1)), ..spread(mode, &policy) };
@@ -90,7 +90,7 @@ fn records_of_a_destination_that_answers_wait_as_long_as_it_takes() {
 fn one_call_that_hangs_ends_no_record_behind_it() {
     for mode in MODES {
         for rate in [None, Some(Rate::new(NonZeroU64::MIN, 61 * SECOND).unwrap())] {
-            let limit = rate.map(|it| RateLimitConfig::new(Gcra::new(it, NonZeroU64::MIN)));
+            let limit = rate.map(|it| LimitConfig::new(Gcra::new(it, NonZeroU64::MIN)));
             let policy = limit.map_or(PolicyConfig::NONE, PolicyConfig::limited);
             let one = Config { max_concurrency: NonZeroUsize::MIN, ..spread(mode, &policy) };
             let hangs = |it: Call| if it.value == 1 { never() } else { Answer::good() };

@@ -17,7 +17,7 @@ use sparkawait_core::operator::{
     Remark, Retry,
 };
 use sparkawait_core::policy::{
-    AdaptiveLimitConfig, CallSign, Gcra, PauseConfig, PolicyConfig, Price, Rate, RateLimitConfig,
+    AdaptiveLimitConfig, CallSign, Gcra, LimitConfig, PauseConfig, PolicyConfig, Price, Rate,
     RetryBudgetConfig,
 };
 use sparkawait_core::retry::{AsyncRetryStrategy, Jitter};
@@ -153,13 +153,13 @@ fn retry_strategies() -> impl Strategy<Value = AsyncRetryStrategy> {
     })
 }
 
-fn rate_limits() -> impl Strategy<Value = RateLimitConfig> {
+fn rate_limits() -> impl Strategy<Value = LimitConfig> {
     let period = (1_u64..20).prop_map(Duration::from_nanos);
     (1_u64..4, period, 1_u64..4, 1_u64..3, any::<bool>()).prop_map(
         |(permits, period, burst, cost, is_per_channel)| {
             let rate = Rate::new(permits.try_into().unwrap(), period).unwrap();
             let limit = Gcra::new(rate, burst.try_into().unwrap());
-            RateLimitConfig { cost, is_per_channel, ..RateLimitConfig::new(limit) }
+            LimitConfig { cost, is_per_channel, ..LimitConfig::new(limit) }
         },
     )
 }
@@ -183,7 +183,7 @@ fn policies() -> impl Strategy<Value = PolicyConfig> {
         |(adaptive_limit, pause, first, second, is_rate_adaptive, retry_budget)| PolicyConfig {
             adaptive_limit,
             pause,
-            rate_limits: [first, None, None, None, None, second],
+            limits: [first, None, None, None, None, second],
             is_rate_adaptive,
             retry_budget,
             requests: None,

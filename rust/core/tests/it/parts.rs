@@ -15,7 +15,7 @@ use sparkawait_core::operator::{
     Remark, Retry,
 };
 use sparkawait_core::policy::{
-    CallSign, Gcra, PolicyConfig, Rate, RateLimitConfig, RequestConfig, RetryBudgetConfig,
+    CallSign, Gcra, LimitConfig, PolicyConfig, Rate, RequestConfig, RetryBudgetConfig,
 };
 use sparkawait_core::queue::EntryId;
 use sparkawait_core::retry::{AsyncRetryStrategy, Jitter};
@@ -187,9 +187,9 @@ impl World {
     }
 }
 
-fn limited(limit: RateLimitConfig, records: u32, channels: u64) -> impl FnOnce(&mut Config) {
+fn limited(limit: LimitConfig, records: u32, channels: u64) -> impl FnOnce(&mut Config) {
     let mut policy = PolicyConfig::NONE;
-    policy.rate_limits[0] = Some(limit);
+    policy.limits[0] = Some(limit);
     let records = NonZeroU32::new(records).unwrap();
     policy.requests = limit.is_per_request.then_some(RequestConfig { records, linger: LINGER });
     move |config| {
@@ -200,9 +200,9 @@ fn limited(limit: RateLimitConfig, records: u32, channels: u64) -> impl FnOnce(&
     }
 }
 
-fn limit(permits: u64, burst: u64) -> RateLimitConfig {
+fn limit(permits: u64, burst: u64) -> LimitConfig {
     let rate = Rate::new(NonZeroU64::new(permits).unwrap(), SECOND).unwrap();
-    RateLimitConfig::new(Gcra::new(rate, NonZeroU64::new(burst).unwrap()))
+    LimitConfig::new(Gcra::new(rate, NonZeroU64::new(burst).unwrap()))
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn each_record_of_a_part_waits_for_its_permit() {
 #[test]
 fn the_request_of_a_part_waits_for_its_permit() {
     for channels in [0, 3] {
-        let of_requests = RateLimitConfig { is_per_request: true, ..limit(50, 7) };
+        let of_requests = LimitConfig { is_per_request: true, ..limit(50, 7) };
         let mut world = World::new(64, limited(of_requests, 64, channels));
 
         world.run(641, channels);

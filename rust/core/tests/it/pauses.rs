@@ -12,8 +12,8 @@ use sparkawait_core::operator::{
     Completion, Config, EndOfInput, Ended, Failure, OutputMode, Retry,
 };
 use sparkawait_core::policy::{
-    AdaptiveLimitConfig, CallSign, Gcra, HedgeAfter, HedgeConfig, PauseConfig, PolicyConfig, Rate,
-    RateLimitConfig, RetryBudgetConfig,
+    AdaptiveLimitConfig, CallSign, Gcra, HedgeAfter, HedgeConfig, LimitConfig, PauseConfig,
+    PolicyConfig, Rate, RetryBudgetConfig,
 };
 use sparkawait_core::retry::AsyncRetryStrategy;
 use sparkawait_core::time::ProcessingTime;
@@ -189,7 +189,7 @@ impl Service {
 fn limited(permits: u64, is_per_channel: bool) -> PolicyConfig {
     let permits = permits.try_into().unwrap();
     let limit = Gcra::new(Rate::new(permits, SECOND).unwrap(), permits);
-    PolicyConfig::limited(RateLimitConfig { is_per_channel, ..RateLimitConfig::new(limit) })
+    PolicyConfig::limited(LimitConfig { is_per_channel, ..LimitConfig::new(limit) })
 }
 
 #[test]
@@ -428,7 +428,7 @@ fn all_that_bounds_calls_holds_together() {
         Gcra::new(Rate::new(rate.try_into().unwrap(), SECOND).unwrap(), 10.try_into().unwrap());
     let adaptive = AdaptiveLimitConfig { initial: 1, min: 1, max: 50, max_latency: None };
     let policy = PolicyConfig {
-        rate_limits: PolicyConfig::limited(RateLimitConfig::new(limit)).rate_limits,
+        limits: PolicyConfig::limited(LimitConfig::new(limit)).limits,
         retry_budget: Some(RetryBudgetConfig::new(0.2, 1)),
         adaptive_limit: Some(adaptive),
         is_rate_adaptive: true,

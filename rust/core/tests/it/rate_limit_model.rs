@@ -9,22 +9,20 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use sparkawait_core::ProcessingTime;
-use sparkawait_core::policy::{
-    Counted, Gcra, LimitLeft, Line, Rate, RateLimit, RateLimitConfig, Renewal,
-};
+use sparkawait_core::policy::{Counted, Gcra, Limit, LimitConfig, LimitLeft, Line, Rate, Renewal};
 
 /// A call: nanoseconds after the one before when it is wanted, and what it costs.
 type Wish = (u64, u64);
 
-fn limit(permits: u64, period: u64, burst: u64) -> RateLimit {
+fn limit(permits: u64, period: u64, burst: u64) -> Limit {
     let rate = Rate::new(NonZeroU64::new(permits).unwrap(), Duration::from_nanos(period));
     let limit = Gcra::new(rate.unwrap(), NonZeroU64::new(burst).unwrap());
     let counted = Some(Counted::Requests);
-    RateLimit::new(&RateLimitConfig { counted, ..RateLimitConfig::new(limit) }, None)
+    Limit::new(&LimitConfig { counted, ..LimitConfig::new(limit) }, None)
 }
 
 /// Starts each call as soon as it is wanted and may; returns when, and what it cost.
-fn starts(limit: &mut RateLimit, wishes: &[Wish]) -> Vec<(u64, u64)> {
+fn starts(limit: &mut Limit, wishes: &[Wish]) -> Vec<(u64, u64)> {
     let mut now = ProcessingTime::ZERO;
     let mut starts = Vec::new();
     for (pause, cost) in wishes {

@@ -15,7 +15,7 @@ use sparkawait_core::operator::{
     Remark, Retry,
 };
 use sparkawait_core::policy::{
-    CallSign, Costs, Gcra, HedgeAfter, HedgeConfig, PolicyConfig, Price, Rate, RateLimitConfig,
+    CallSign, Costs, Gcra, HedgeAfter, HedgeConfig, LimitConfig, PolicyConfig, Price, Rate,
     RequestConfig,
 };
 use sparkawait_core::retry::AsyncRetryStrategy;
@@ -25,14 +25,14 @@ const CALL: Duration = Duration::from_millis(20);
 const TIMEOUT: Duration = Duration::from_secs(5);
 const SECOND: Duration = Duration::from_secs(1);
 
-fn limit(permits: u64, period: Duration, burst: u64) -> RateLimitConfig {
+fn limit(permits: u64, period: Duration, burst: u64) -> LimitConfig {
     let rate = Rate::new(NonZeroU64::new(permits).unwrap(), period).unwrap();
-    RateLimitConfig::new(Gcra::new(rate, NonZeroU64::new(burst).unwrap()))
+    LimitConfig::new(Gcra::new(rate, NonZeroU64::new(burst).unwrap()))
 }
 
-fn policy(limits: &[RateLimitConfig]) -> PolicyConfig {
+fn policy(limits: &[LimitConfig]) -> PolicyConfig {
     let mut config = PolicyConfig::NONE;
-    for (place, limit) in config.rate_limits.iter_mut().zip(limits) {
+    for (place, limit) in config.limits.iter_mut().zip(limits) {
         *place = Some(*limit);
     }
     config
@@ -227,7 +227,7 @@ fn channels_share_a_limit_in_turn_or_have_one_each() {
         assert_eq!(turn, [0, 1, 2, 3]);
     }
 
-    let own = RateLimitConfig { is_per_channel: true, ..limit(10, SECOND, 1) };
+    let own = LimitConfig { is_per_channel: true, ..limit(10, SECOND, 1) };
     let mut world = World::new(OutputMode::Unordered, &policy(&[own]), 4);
     world.run(80);
     assert_eq!(world.failed(), 0);
@@ -360,8 +360,8 @@ fn a_call_that_is_said_to_have_cost_more_than_one_may_pays_what_one_may() {
 }
 
 /// Has a world put its records together as their requests are: by ten, or after 5 ms.
-fn by_request(bucket: RateLimitConfig, channels: u64) -> World {
-    let mut policy = policy(&[RateLimitConfig { is_per_request: true, ..bucket }]);
+fn by_request(bucket: LimitConfig, channels: u64) -> World {
+    let mut policy = policy(&[LimitConfig { is_per_request: true, ..bucket }]);
     let records = NonZeroU32::new(10).unwrap();
     policy.requests = Some(RequestConfig { records, linger: Duration::from_millis(5) });
     World::new(OutputMode::Unordered, &policy, channels)
@@ -395,7 +395,7 @@ fn records_go_along_with_a_request_that_one_of_them_has_paid_for() {
 
 #[test]
 fn records_go_along_with_a_request_that_costs_more_than_the_burst() {
-    let dear = RateLimitConfig { cost: 5, ..limit(100, SECOND, 1) };
+    let dear = LimitConfig { cost: 5, ..limit(100, SECOND, 1) };
     for channels in [0, 4] {
         let mut world = by_request(dear, channels);
         world.requests_of = Some(if channels == 0 {

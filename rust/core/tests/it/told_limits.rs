@@ -16,7 +16,7 @@ use sparkawait_core::operator::{
     Remark, Retry,
 };
 use sparkawait_core::policy::{
-    CallSign, Costs, Counted, Gcra, LimitLeft, PolicyConfig, Price, Rate, RateLimitConfig, Renewal,
+    CallSign, Costs, Counted, Gcra, LimitConfig, LimitLeft, PolicyConfig, Price, Rate, Renewal,
 };
 use sparkawait_core::retry::AsyncRetryStrategy;
 use sparkawait_core::time::ProcessingTime;
@@ -161,11 +161,11 @@ impl Case {
             let period = Duration::from_nanos(MINUTE);
             let rate = Rate::new(NonZeroU64::new(per_minute).unwrap(), period).unwrap();
             let limit = Gcra::new(rate, rate.permits_in(Duration::from_secs(1)));
-            Some(RateLimitConfig { counted: Some(counted), ..RateLimitConfig::new(limit) })
+            Some(LimitConfig { counted: Some(counted), ..LimitConfig::new(limit) })
         };
         let mut policy = PolicyConfig::NONE;
-        policy.rate_limits[0] = limit(self.requests, Counted::Requests);
-        policy.rate_limits[1] = limit(self.tokens, Counted::Tokens);
+        policy.limits[0] = limit(self.requests, Counted::Requests);
+        policy.limits[1] = limit(self.tokens, Counted::Tokens);
         let mut config = Config::new(OutputMode::Unordered, NonZeroUsize::new(100).unwrap());
         config.timeout = Some(Duration::from_secs(600));
         config.on_failure = FailurePolicy::Emit;

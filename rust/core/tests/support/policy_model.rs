@@ -43,13 +43,13 @@ impl Model {
 
     /// What a call costs.
     fn costs(&self) -> Costs {
-        self.policies().map_or(Costs::NONE, |it| usual_costs(&it.rate_limits))
+        self.policies().map_or(Costs::NONE, |it| usual_costs(&it.limits))
     }
 
     /// The limits that all channels share; those of a single one are its own.
     pub(super) fn gate_of(&self) -> Option<CallLimits> {
         let config = self.policies().filter(|_| !self.is_single())?;
-        let shared = CallLimits::in_time(&config.rate_limits, None, None, |it| !it.is_per_channel);
+        let shared = CallLimits::in_time(&config.limits, None, None, |it| !it.is_per_channel);
         (!shared.is_empty()).then_some(shared)
     }
 
@@ -72,7 +72,7 @@ impl Model {
             limit.initial = limit.initial.clamp(limit.min, limit.max);
         }
         let is_single = self.is_single();
-        for limit in &mut config.rate_limits {
+        for limit in &mut config.limits {
             *limit = limit.filter(|it| it.is_per_channel || is_single);
         }
         // The only channel is there from the beginning.

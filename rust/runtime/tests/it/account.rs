@@ -11,7 +11,7 @@ use crate::support::{
     WATERMARK, WITHOUT_CHANNEL, World, config, echo, limited, nanos,
 };
 use sparkawait_core::operator::{Config, EndOfInput, FailurePolicy, OutputMode, Retry};
-use sparkawait_core::policy::{LimitLeft, PermitSource, PermitSources};
+use sparkawait_core::policy::{Answer, Ledger, Ledgers, LimitLeft};
 use sparkawait_core::retry::AsyncRetryStrategy;
 use sparkawait_core::time::ProcessingTime;
 use sparkawait_runtime::{
@@ -215,10 +215,10 @@ fn input_that_never_comes_in_is_seen_before_it_ends() {
 #[derive(Debug)]
 struct Shut;
 
-impl PermitSource for Shut {
-    fn reserve(&self, _cost: u64, now: ProcessingTime) -> Result<ProcessingTime, ProcessingTime> {
+impl Ledger for Shut {
+    fn ask(&self, _cost: u64, now: ProcessingTime) -> Answer {
         // A time to ask again, so nobody waits for ever.
-        Err(now + Duration::from_secs(3_600))
+        Answer::At(now + Duration::from_secs(3_600))
     }
 
     fn lower_to(&self, _: &LimitLeft, in_flight: u64, _: ProcessingTime, _: ProcessingTime) -> u64 {
@@ -233,8 +233,8 @@ impl PermitSource for Shut {
 #[derive(Debug)]
 struct AllShut;
 
-impl PermitSources for AllShut {
-    fn open(&self, _limit: usize, _channel: Option<u64>) -> Option<Arc<dyn PermitSource>> {
+impl Ledgers for AllShut {
+    fn open(&self, _limit: usize, _channel: Option<u64>) -> Option<Arc<dyn Ledger>> {
         Some(Arc::new(Shut))
     }
 }
@@ -242,7 +242,7 @@ impl PermitSources for AllShut {
 /// Settings of one limit that others share.
 fn shared() -> (Config, DriverConfig) {
     let (mut operator, driver) = limited(3, Duration::from_secs(1), 3);
-    operator.permit_sources = Some(Arc::new(AllShut));
+    operator.ledgers = Some(Arc::new(AllShut));
     (operator, driver)
 }
 

@@ -18,7 +18,7 @@ use crate::support::{
 use sparkawait_core::flow::ChannelConfig;
 use sparkawait_core::operator::{AttemptId, Config, EndOfInput, FailurePolicy, OutputMode, Retry};
 use sparkawait_core::policy::{
-    Counted, Gcra, HedgeAfter, HedgeConfig, LimitLeft, PolicyConfig, Rate, RateLimitConfig, Renewal,
+    Counted, Gcra, HedgeAfter, HedgeConfig, LimitConfig, LimitLeft, PolicyConfig, Rate, Renewal,
 };
 use sparkawait_core::retry::AsyncRetryStrategy;
 use sparkawait_core::time::ProcessingTime;
@@ -63,11 +63,11 @@ impl Plan {
     fn policy(&self) -> PolicyConfig {
         let rate = Rate::new(NonZeroU64::new(self.permits).unwrap(), nanos(self.period)).unwrap();
         let limit = Gcra::new(rate, NonZeroU64::new(self.burst).unwrap());
-        PolicyConfig::limited(RateLimitConfig {
+        PolicyConfig::limited(LimitConfig {
             cost: self.cost.unwrap_or(1),
             is_per_channel: self.channels == Some(true),
             counted: Some(Counted::Requests),
-            ..RateLimitConfig::new(limit)
+            ..LimitConfig::new(limit)
         })
     }
 

@@ -18,8 +18,8 @@ use sparkawait_core::operator::{
     AsyncWaitOperator, AttemptId, Completion, Config, FailurePolicy, OutputMode, Retry,
 };
 use sparkawait_core::policy::{
-    Costs, Counted, Gcra, HedgeAfter, HedgeConfig, LimitLeft, Line, PermitSource, PermitSources,
-    PolicyConfig, Price, Rate, RateLimit, RateLimitConfig, Renewal,
+    Answer, Costs, Counted, Gcra, HedgeAfter, HedgeConfig, Ledger, Ledgers, Limit, LimitConfig,
+    LimitLeft, Line, PolicyConfig, Price, Rate, Renewal,
 };
 use sparkawait_core::time::ProcessingTime;
 use sparkawait_runtime::host_limit::{HostLimit, HostTurns};
@@ -59,9 +59,9 @@ impl Participant {
     }
 }
 
-impl PermitSource for Participant {
-    fn reserve(&self, cost: u64, now: ProcessingTime) -> Result<ProcessingTime, ProcessingTime> {
-        self.0.reserve(cost, now)
+impl Ledger for Participant {
+    fn ask(&self, cost: u64, now: ProcessingTime) -> Answer {
+        self.0.reserve(cost, now).map_or_else(Answer::At, Answer::Ticket)
     }
 
     fn settle(&self, taken: u64, actual: u64) {
@@ -86,9 +86,9 @@ impl PermitSource for Participant {
 #[derive(Debug)]
 struct Sources(HostLimit);
 
-impl PermitSources for Sources {
-    fn open(&self, limit: usize, _channel: Option<u64>) -> Option<Arc<dyn PermitSource>> {
-        (limit == 0).then(|| Arc::new(Participant::new(&self.0)) as Arc<dyn PermitSource>)
+impl Ledgers for Sources {
+    fn open(&self, limit: usize, _channel: Option<u64>) -> Option<Arc<dyn Ledger>> {
+        (limit == 0).then(|| Arc::new(Participant::new(&self.0)) as Arc<dyn Ledger>)
     }
 }
 
@@ -100,7 +100,7 @@ fn calls_beside_another(burst: u64, costs: fn(u64) -> u64, first_hangs: bool, si
     let gcra = gcra(100_000, 60, burst);
     let limit = limit_of_host(gcra);
     let other = HostTurns::new(limit.clone());
-    let policy = PolicyConfig::limited(RateLimitConfig::new(gcra));
+    let policy = PolicyConfig::limited(LimitConfig::new(gcra));
     let mut config = Config::new(OutputMode::Unordered, NonZeroUsize::new(331).unwrap());
     config.max_concurrency = NonZeroUsize::new(53).unwrap();
     config.on_failure = FailurePolicy::Emit;
@@ -111,7 +111,7 @@ fn calls_beside_another(burst: u64, costs: fn(u64) -> u64, first_hangs: bool, si
     } else {
         ChannelConfig { policy, ..ChannelConfig::floating(53, 1_000) }
     });
-    config.permit_sources = Some(Arc::new(Sources(limit)));
+    config.ledgers = Some(Arc::new(Sources(limit)));
     let mut operator = AsyncWaitOperator::<u64, (), ()>::new(config);
     let (mut now, mut next_other, mut next_row, mut calls) = (BEGIN, BEGIN, 0, 0);
     let mut ends: BTreeMap<(u64, u64), AttemptId> = BTreeMap::new();
@@ -202,10 +202,9 @@ fn near_the_end(tasks: usize, left: u64, burst: u64) -> (u64, u64) {
     const LATENCY: u64 = 170 * MILLI;
     let gcra = gcra(1_000, 10, burst);
     let limit = limit_of_host(gcra);
-    let config = RateLimitConfig { counted: Some(Counted::Requests), ..RateLimitConfig::new(gcra) };
-    let mut limits: Vec<RateLimit> = (0..tasks)
-        .map(|_| RateLimit::new(&config, Some(Arc::new(Participant::new(&limit)))))
-        .collect();
+    let config = LimitConfig { counted: Some(Counted::Requests), ..LimitConfig::new(gcra) };
+    let mut limits: Vec<Limit> =
+        (0..tasks).map(|_| Limit::new(&config, Some(Arc::new(Participant::new(&limit))))).collect();
     let service = Service { most: left, used: Cell::new(0) };
     let (mut running, mut wakes) = (vec![0; tasks], vec![BEGIN; tasks]);
     let mut replies: BTreeMap<(u64, u64), (usize, u64, LimitLeft)> = BTreeMap::new();

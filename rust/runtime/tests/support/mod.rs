@@ -26,7 +26,7 @@ use sparkawait_core::operator::{
     Remark, Retry,
 };
 use sparkawait_core::policy::{
-    CallSign, Costs, Gcra, LimitLeft, PolicyConfig, Price, Rate, RateLimitConfig,
+    CallSign, Costs, Gcra, LimitConfig, LimitLeft, PolicyConfig, Price, Rate,
 };
 use sparkawait_core::time::ProcessingTime;
 use sparkawait_runtime::batch_codec::{InputElement, InputRecord};
@@ -375,7 +375,7 @@ fn text(value: u32, outcome: &Result<u32, Failure<&'static str>>) -> String {
                 format!("{value} timed out")
             }
             Ended::Unavailable { .. } => format!("{value} waited in vain"),
-            Ended::Refused { .. } => format!("{value} refused"),
+            Ended::Refused { .. } | Ended::Spent(_) => format!("{value} refused"),
         },
         Err(Failure::Function(error) | Failure::RetriesExhausted(error)) => {
             format!("{value} {error}")
@@ -494,7 +494,7 @@ pub(crate) fn limited(permits: u64, period: Duration, burst: u64) -> (Config, Dr
     let (mut operator, driver) = config();
     let rate = Rate::new(NonZeroU64::new(permits).unwrap(), period).unwrap();
     let limit = Gcra::new(rate, NonZeroU64::new(burst).unwrap());
-    let policy = PolicyConfig::limited(RateLimitConfig::new(limit));
+    let policy = PolicyConfig::limited(LimitConfig::new(limit));
     operator.channels = Some(ChannelConfig::single(policy));
     (operator, driver)
 }

@@ -175,6 +175,7 @@ impl Made {
 
 /// A function of the chain.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that do not depend on one another")]
 pub struct Site {
     /// Which operator calls it.
     pub operator: usize,
@@ -210,6 +211,8 @@ pub struct Site {
     /// The last row that was called for the first time: of all, and of each key.
     pub(super) last_first: Option<i64>,
     pub(super) last_of_key: BTreeMap<i64, i64>,
+    /// Whether a budget may have too little left for a row.
+    pub may_be_spent: bool,
     /// Whether it was closed.
     pub is_closed: bool,
     /// How often the task has waited.
@@ -449,6 +452,7 @@ impl Site {
             paused: BTreeMap::new(),
             last_first: None,
             last_of_key: BTreeMap::new(),
+            may_be_spent: false,
             is_closed: false,
             parks: 0,
             calls: 0,
@@ -608,16 +612,24 @@ impl Site {
         Ok(false)
     }
 
+    /// What the row of a call costs.
+    pub fn cost_of(&self, attempt: AttemptId) -> u64 {
+        let row = self.flying.get(&attempt).and_then(|it| self.rows.get(&it.id));
+        row.map_or(0, |it| it.cost)
+    }
+
     /// Whether all permits of `max_concurrency` are in use, by calls that nothing ends now but an answer.
     pub fn has_no_permit(&self, now: u64) -> bool {
-        let may_end = |it: &&Flying| {
-            let of_attempt = self.plan.attempt_timeout.zip(it.begun);
-            let is_over = of_attempt.is_some_and(|(it, begun)| begun + it <= now);
-            let row = self.rows.get(&it.id);
-            it.is_doomed || is_over || row.is_none_or(|it| self.has_passed(it, now))
-        };
-        let flying = self.flying.values().filter(|it| !may_end(it)).count();
+        let flying = self.flying.values().filter(|it| !self.may_end(it, now)).count();
         flying >= self.plan.max_concurrency
+    }
+
+    /// Whether a call may end now without an answer.
+    pub(super) fn may_end(&self, call: &Flying, now: u64) -> bool {
+        let of_attempt = self.plan.attempt_timeout.zip(call.begun);
+        let is_over = of_attempt.is_some_and(|(it, begun)| begun + it <= now);
+        let row = self.rows.get(&call.id);
+        call.is_doomed || is_over || row.is_none_or(|it| self.has_passed(it, now))
     }
 
     /// Calls at a time: in all, and of each channel.
@@ -736,7 +748,7 @@ impl Site {
             State::Running | State::Done(_) | State::Asked => false,
             State::Cut { .. } => true,
             State::BackOff { due } => {
-                let may_be = row.may_be_late || self.is_refused();
+                let may_be = row.may_be_late || self.is_refused() || self.may_be_spent;
                 let has_passed = self.has_passed(row, now) || is_too_late(due);
                 // One that is held has waited while it was a probe, too.
                 let since = row.outage.map_or_else(|| due.max(row.at), |it| it.1);
@@ -747,7 +759,7 @@ impl Site {
 
     /// Whether a row that came at `at` may have ended without a call.
     pub fn may_time_out_uncalled(&self, at: u64, now: u64) -> bool {
-        self.is_refused() || self.may_be_impatient(at, &[], now)
+        self.is_refused() || self.may_be_spent || self.may_be_impatient(at, &[], now)
     }
 
     /// Whether a row has failed it for good, and it fails the task.

@@ -134,11 +134,15 @@ fn check_captured(
                             "user-function-failed",
                             "element-timed-out",
                             "destination-unavailable",
+                            "budget-spent",
                         ],
                         Why::Function => &["user-function-failed", "retries-exhausted"],
-                        Why::Time => {
-                            &["element-timed-out", "destination-paused", "destination-unavailable"]
-                        }
+                        Why::Time => &[
+                            "element-timed-out",
+                            "destination-paused",
+                            "destination-unavailable",
+                            "budget-spent",
+                        ],
                         Why::Several => &["result-schema-mismatch"],
                     };
                     // One that began when its time had passed already was not made; what the function
@@ -146,7 +150,9 @@ fn check_captured(
                     let has_passed = why == Why::Time || here.plan.asks_on_timeout;
                     let vain = u32::from(has_passed && RULES.a_call_in_vain_counts);
                     let made = row.attempts..=row.attempts + vain;
-                    kinds.contains(&kind.as_str()) && made.contains(attempts)
+                    let is_vain =
+                        kind == "budget-spent" && model.is_refused_in_vain(site, path.cost);
+                    kinds.contains(&kind.as_str()) && made.contains(attempts) && !is_vain
                 }
                 _ => false,
             };

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::limits::{LimitPlan, OthersPlan, RequestsPlan};
+use super::limits::{LimitPlan, OthersPlan, PoolUse, RequestsPlan};
 use super::numbers::{COUNTS, MICRO, MILLI, SECOND, TIMES, maybe, pick};
 use crate::random::Random;
 
@@ -67,6 +67,9 @@ pub struct CallPlan {
     /// Who else takes from its first limit.
     #[serde(default)]
     pub others: Option<OthersPlan>,
+    /// What it takes of the pools of permits, in the order in which it asks.
+    #[serde(default)]
+    pub pools: Vec<PoolUse>,
 }
 
 /// When destinations stand still: calls that begin then are not answered.
@@ -187,6 +190,7 @@ impl CallPlan {
             cache,
             requests: None,
             others: None,
+            pools: Vec::new(),
             on_error: if fails { Failing::Fail } else { pick(random, &on_error) },
             asks_on_timeout: timeout.is_some() && random.in_a_hundred(20),
             script: Script::draw(random, timeout.or(attempt_timeout), fails),
@@ -221,6 +225,7 @@ impl CallPlan {
             || self.script.pauses > 0
             || self.hidden.is_some()
             || self.requests.is_some()
+            || !self.pools.is_empty()
     }
 }
 

@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use sparkawait_core::policy::{Gcra, Rate};
+use sparkawait_core::policy::{Gcra, Rate, Terms};
 
 use super::numbers::{COUNTS, MICRO, MILLI, PERIODS, PERMITS, SECOND, maybe, pick};
 use crate::random::Random;
@@ -139,6 +139,69 @@ impl OthersPlan {
             share: pick(random, &[1, 3, 5, 9, 13]),
             gives_back: pick(random, &[0, 20, 60]),
         }
+    }
+}
+
+/// Permits that no time brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolPlan {
+    /// So many.
+    pub permits: u64,
+    /// Whether those of a call come back at its end.
+    pub comes_back: bool,
+    /// Whether functions have it together, instead of one each.
+    pub is_shared: bool,
+}
+
+impl PoolPlan {
+    pub(super) fn draw(random: &mut Random, rows: u64) -> Self {
+        let comes_back = random.in_a_hundred(50);
+        let permits = if comes_back {
+            pick(random, &[1, 2, 3, 7])
+        } else {
+            // Some have enough for all rows.
+            1 + random.next() % (rows * pick(random, &[1, 4, 20]) + 1)
+        };
+        Self { permits, comes_back, is_shared: random.in_a_hundred(60) }
+    }
+
+    /// The limit as an operator counts it.
+    pub fn terms(&self) -> Terms {
+        let permits = NonZeroU64::new(self.permits).unwrap_or(NonZeroU64::MIN);
+        if self.comes_back { Terms::ComesBack(permits) } else { Terms::Spends(permits) }
+    }
+}
+
+/// What a function takes of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolUse {
+    /// Which one.
+    pub pool: usize,
+    /// Permits of a call.
+    pub cost: u64,
+    /// Whether rows have costs of their own.
+    pub is_of_rows: bool,
+}
+
+impl PoolUse {
+    /// Draws what a function takes of so many pools: of each once, in any order.
+    pub(super) fn draw_of(random: &mut Random, pools: usize) -> Vec<Self> {
+        let mut order: Vec<usize> = (0..pools).collect();
+        if random.in_a_hundred(50) {
+            order.reverse();
+        }
+        order.retain(|_| random.in_a_hundred(75));
+        let uses = order.into_iter().map(|pool| Self {
+            pool,
+            cost: pick(random, &[1, 1, 2, 3]),
+            is_of_rows: random.in_a_hundred(25),
+        });
+        uses.collect()
+    }
+
+    /// What a call takes.
+    pub fn charge(&self, row_cost: u64) -> u64 {
+        if self.is_of_rows { row_cost } else { self.cost }
     }
 }
 

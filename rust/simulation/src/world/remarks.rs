@@ -73,7 +73,9 @@ impl World {
         if !may_pass || !is_one || !is_drawn || !here.awaits(attempt) {
             return false;
         }
-        for limit in 0..here.plan.limits.len() {
+        let row_cost = here.cost_of(attempt);
+        self.model.give_back_to_pools(site, row_cost);
+        for limit in 0..self.model.sites[site].plan.limits.len() {
             let Some(charged) = self.model.charged(site, attempt, limit) else { continue };
             self.note(What::Settled { site, attempt, limit, charged, cost: 0 });
             self.model.settled(site, attempt, limit, 0);

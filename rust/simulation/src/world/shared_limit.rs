@@ -2,16 +2,18 @@
 //! A limit of the host that another process takes from, too.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::{env, fs, process};
 
+use sparkawait_core::policy::Stock;
 use sparkawait_core::time::ProcessingTime;
 use sparkawait_runtime::host_limit::{HostLimit, HostTurns};
 use sparkawait_runtime::shared_page::SharedPage;
 
 use crate::random::Random;
-use crate::scenario::{LimitPlan, OthersPlan};
+use crate::scenario::{LimitPlan, OthersPlan, PoolPlan, Scenario};
 
 /// Calls that others make in all; and those that always want more than there is.
 const MOST_CALLS: u32 = 300;
@@ -31,6 +33,16 @@ pub(super) fn open_page() -> Arc<SharedPage> {
     let page = SharedPage::open(&path).expect("a page in a folder of its own");
     fs::remove_file(&path).expect("it was made just now");
     Arc::new(page)
+}
+
+/// Makes those that functions have together.
+pub(super) fn pools(scenario: &Scenario) -> Vec<Option<Arc<Mutex<Stock>>>> {
+    let made = |it: &PoolPlan| {
+        let permits = NonZeroU64::new(it.permits).unwrap_or(NonZeroU64::MIN);
+        let stock = if it.comes_back { Stock::at_a_time(permits) } else { Stock::budget(permits) };
+        it.is_shared.then(|| Arc::new(Mutex::new(stock)))
+    };
+    scenario.pools.iter().map(made).collect()
 }
 
 /// A limit, and who else takes from it.

@@ -3,9 +3,11 @@
 //!
 //! It is one of the host, in a page as processes share it, on the clock of the simulation.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use sparkawait_core::policy::{LimitLeft, PermitSource, PermitSources};
+use sparkawait_core::policy::{Answer, Ledger, Ledgers, LimitLeft, Stock};
 use sparkawait_core::time::ProcessingTime;
 use sparkawait_runtime::host_limit::HostTurns;
 
@@ -15,6 +17,9 @@ use crate::limits::Bucket;
 use crate::rules::RULES;
 use crate::trace::{Broken, Path};
 
+/// When a function asks again for what another one has; later and later if that is for ever.
+const ASKED_AGAIN: Duration = Duration::from_millis(7);
+
 /// The limits of the functions of a task.
 #[derive(Debug)]
 struct Sources {
@@ -22,13 +27,18 @@ struct Sources {
     site: usize,
 }
 
-impl PermitSources for Sources {
-    fn open(&self, limit: usize, channel: Option<u64>) -> Option<Arc<dyn PermitSource>> {
+impl Ledgers for Sources {
+    fn open(&self, limit: usize, channel: Option<u64>) -> Option<Arc<dyn Ledger>> {
+        let mut world = self.shared.world();
+        let plan = world.model.sites[self.site].plan.clone();
+        let in_time = plan.limits.len() + usize::from(plan.requests.is_some());
+        if let Some(it) = limit.checked_sub(in_time).and_then(|it| plan.pools.get(it)) {
+            let pool = world.pools[it.pool].clone()?;
+            return Some(Arc::new(Pool { stock: pool, refused: AtomicU32::new(0) }));
+        }
         if limit > 0 {
             return None;
         }
-        let mut world = self.shared.world();
-        let plan = world.model.sites[self.site].plan.clone();
         let others = plan.others?;
         let place = (self.site, channel.filter(|_| plan.limits[0].is_per_channel));
         let (seed, now) = (world.scenario.seed ^ place.1.unwrap_or_default(), world.now);
@@ -58,22 +68,22 @@ impl Source {
     }
 }
 
-impl PermitSource for Source {
-    fn reserve(&self, cost: u64, now: ProcessingTime) -> Result<ProcessingTime, ProcessingTime> {
+impl Ledger for Source {
+    fn ask(&self, cost: u64, now: ProcessingTime) -> Answer {
         let taken = self.with(|limit, world_now| {
             let world_now = ProcessingTime::from_nanos(world_now);
             let here = |at: ProcessingTime| now + at.saturating_since(world_now);
             let taken = self.turns.reserve(cost, world_now);
             let waited =
                 limit.asked(taken.err().map(ProcessingTime::as_nanos), world_now.as_nanos());
-            (taken.map(here).map_err(here), waited)
+            (taken.map(here).map_or_else(|at| Answer::At(here(at)), Answer::Ticket), waited)
         });
-        let Some((taken, waited)) = taken else { return Err(ProcessingTime::NEVER) };
+        let Some((answer, waited)) = taken else { return Answer::OnSettle };
         self.shared.world().check_asked(self.place);
         if let Some(waited) = waited {
             self.shared.world().waited_in_vain(self.place, cost, waited);
         }
-        taken
+        answer
     }
 
     fn settle(&self, taken: u64, actual: u64) {
@@ -104,13 +114,67 @@ impl PermitSource for Source {
     }
 }
 
-/// Makes the permits of a function whose first limit others take from.
-pub fn sources(shared: &Shared, site: usize) -> Option<Arc<dyn PermitSources>> {
-    shared.world().model.sites[site].plan.others?;
-    Some(Arc::new(Sources { shared: shared.clone(), site }))
+/// Permits that functions have together. Nobody tells one of them what another settles.
+#[derive(Debug)]
+struct Pool {
+    stock: Arc<Mutex<Stock>>,
+    /// How often it was refused in a row.
+    refused: AtomicU32,
+}
+
+impl Pool {
+    fn stock(&self) -> MutexGuard<'_, Stock> {
+        self.stock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Ledger for Pool {
+    fn ask(&self, cost: u64, now: ProcessingTime) -> Answer {
+        match self.stock().ask(cost, now) {
+            Answer::OnSettle => {
+                let refused = self.refused.fetch_add(1, Ordering::Relaxed);
+                Answer::At(now + ASKED_AGAIN * (1 << (refused / 99).min(20)))
+            }
+            answer => {
+                self.refused.store(0, Ordering::Relaxed);
+                answer
+            }
+        }
+    }
+
+    fn settle(&self, taken: u64, actual: u64) {
+        self.stock().settle(taken, actual);
+    }
+
+    fn recharge(&self, taken: u64, anew: u64) {
+        self.stock().recharge(taken, anew);
+    }
+
+    fn lower_to(&self, _: &LimitLeft, in_flight: u64, _: ProcessingTime, _: ProcessingTime) -> u64 {
+        in_flight
+    }
+
+    fn drain(&self, _owed: u64, _now: ProcessingTime) {}
+}
+
+/// Makes the permits that a function shares with others.
+pub fn sources(shared: &Shared, site: usize) -> Arc<dyn Ledgers> {
+    Arc::new(Sources { shared: shared.clone(), site })
 }
 
 impl World {
+    /// All calls have ended: what comes back of them is there again.
+    pub fn check_pools(&mut self) {
+        for (pool, plan) in Arc::clone(&self.scenario).pools.iter().enumerate() {
+            let held = self.pools[pool].as_ref().filter(|_| plan.comes_back);
+            let left = held.map(|it| it.lock().unwrap_or_else(PoisonError::into_inner).left());
+            if let Some(left) = left.filter(|it| *it != plan.permits) {
+                let what = format!("{left} of {} of pool {pool}", plan.permits);
+                self.fail("permits come back", what);
+            }
+        }
+    }
+
     /// The task has asked for a turn that others have had instead, as far as it has taken no more
     /// than what it was charged.
     fn waited_in_vain(&mut self, (site, _): Place, cost: u64, waited: u64) {

@@ -11,6 +11,7 @@
 //! | 7 too late for a retry | `backoff_left` and `time_left`, as they were then; `failure` |
 //! | 8 refused, as its destination is paused | `backoff_left`: for so long; `failure` |
 //! | 9 waited for a silent destination, 10 for a paused one | `waited`, `failure` |
+//! | 11 a budget was spent | `left`, `cost`, `failure` |
 //!
 //! Besides, of a row that was admitted, its `age`, and its `calls` where they are told.
 //!
@@ -21,7 +22,7 @@ use std::time::Duration;
 
 use arrow::array::{
     Array, ArrayRef, BooleanArray, DurationNanosecondArray, ListArray, RecordBatch, StringArray,
-    StructArray, UInt8Array, UInt16Array, UInt32Array,
+    StructArray, UInt8Array, UInt16Array, UInt32Array, UInt64Array,
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::datatypes::Field;
@@ -29,6 +30,7 @@ use arrow::error::ArrowError;
 use sparkawait_arrow::{CallInfo, ResultRows};
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{Ended, Failure, SnapshotState, Uncounted};
+use sparkawait_core::policy::Spent;
 
 use crate::error::CallFailure;
 
@@ -48,11 +50,12 @@ pub(crate) enum Phase {
     Refused,
     WaitedForSilent,
     WaitedForPaused,
+    BudgetSpent,
 }
 
 impl Phase {
     /// By their codes.
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Input,
         Self::Pending,
         Self::Completed,
@@ -64,6 +67,7 @@ impl Phase {
         Self::Refused,
         Self::WaitedForSilent,
         Self::WaitedForPaused,
+        Self::BudgetSpent,
     ];
 
     fn of(code: u8) -> Option<Self> {
@@ -84,6 +88,7 @@ pub(crate) struct RowState {
     time_left: Option<Duration>,
     backoff_left: Option<Duration>,
     waited: Option<Duration>,
+    spent: Option<Spent>,
     was_running: bool,
     /// Attempts that have used up no try.
     uncounted: Uncounted,
@@ -161,14 +166,17 @@ impl RowState {
                 let phase = if is_paused { Phase::WaitedForPaused } else { Phase::WaitedForSilent };
                 Self { waited: Some(waited), ..Self::new(phase, last) }
             }
+            Ended::Spent(spent) => {
+                Self { spent: Some(spent), ..Self::new(Phase::BudgetSpent, last) }
+            }
         }
     }
 
     /// Returns the state of the operator, with these results; `None` if it has none, or something is
     /// missing.
     pub(crate) fn into_state(self, results: ResultRows) -> Option<State> {
-        let Self { time_left, backoff_left, waited, was_running, uncounted, failure: last, .. } =
-            self;
+        let Self { time_left, backoff_left, waited, spent, was_running, uncounted, .. } = self;
+        let last = self.failure;
         let unavailable = |is_paused| waited.map(|waited| Ended::Unavailable { waited, is_paused });
         let why = match self.phase {
             Phase::Input => return None,
@@ -191,6 +199,7 @@ impl RowState {
             Phase::Refused => Ended::Refused { rest: backoff_left? },
             Phase::WaitedForSilent => unavailable(false)?,
             Phase::WaitedForPaused => unavailable(true)?,
+            Phase::BudgetSpent => Ended::Spent(spent?),
         };
         failed_with(Failure::ended(why, last))
     }
@@ -238,6 +247,13 @@ pub(super) fn column_of(
     add_times("time_left", |it| it.time_left);
     add_times("backoff_left", |it| it.backoff_left);
     add_times("waited", |it| it.waited);
+    if states.iter().any(|it| it.spent.is_some()) {
+        let permits = |of: fn(Spent) -> u64| -> ArrayRef {
+            Arc::new(states.iter().map(|it| it.spent.map(of)).collect::<UInt64Array>())
+        };
+        columns.push(("left", permits(|it| it.left)));
+        columns.push(("cost", permits(|it| it.cost)));
+    }
     if states.iter().any(|it| it.failure.is_some()) {
         columns.push(("failure", Arc::new(failures_of(states)?)));
     }
@@ -288,6 +304,8 @@ pub(super) struct RowStates {
     times_left: Option<DurationNanosecondArray>,
     backoffs_left: Option<DurationNanosecondArray>,
     waited: Option<DurationNanosecondArray>,
+    left: Option<UInt64Array>,
+    cost: Option<UInt64Array>,
     failures: Option<Failures>,
     results: Option<ListArray>,
     calls: Option<StructArray>,
@@ -349,6 +367,8 @@ impl RowStates {
             times_left: field(states, "time_left"),
             backoffs_left: field(states, "backoff_left"),
             waited: field(states, "waited"),
+            left: field(states, "left"),
+            cost: field(states, "cost"),
             failures: field(states, "failure").and_then(Failures::read),
             results: field(states, "results"),
             calls: field(states, "calls")
@@ -376,6 +396,10 @@ impl RowStates {
         let phase = Phase::of(self.phases.value(row))?;
         let results = self.results.as_ref().map_or(0, |it| it.value_length(row));
         let results = u32::try_from(results).ok()?;
+        let permits = |of: &Option<UInt64Array>| {
+            of.as_ref().filter(|it| it.is_valid(row)).map(|it| it.value(row))
+        };
+        let spent = permits(&self.left).zip(permits(&self.cost));
         let number = |of: &Option<UInt32Array>| of.as_ref().map_or(0, |it| it.value(row));
         // Results that belong to no row would be held for ever.
         (results == 0 || phase == Phase::Completed).then_some(())?;
@@ -387,6 +411,7 @@ impl RowStates {
             time_left: time(self.times_left.as_ref(), row),
             backoff_left: time(self.backoffs_left.as_ref(), row),
             waited: time(self.waited.as_ref(), row),
+            spent: spent.map(|(left, cost)| Spent { left, cost }),
             was_running: self.were_running.value(row),
             uncounted: Uncounted {
                 count: number(&self.uncounted),
@@ -441,6 +466,7 @@ mod tests {
             Just(Ended::AttemptTimedOut),
             (duration(), duration()).prop_map(|(delay, left)| Ended::TooLate { delay, left }),
             duration().prop_map(|rest| Ended::Refused { rest }),
+            any::<(u64, u64)>().prop_map(|(left, cost)| Ended::Spent(Spent { left, cost })),
             (duration(), any::<bool>())
                 .prop_map(|(waited, is_paused)| { Ended::Unavailable { waited, is_paused } }),
         ];
@@ -550,6 +576,6 @@ mod tests {
         for (code, phase) in (0_u8..).zip(Phase::ALL) {
             assert_eq!((phase as u8, Phase::of(code)), (code, Some(phase)));
         }
-        assert_eq!(Phase::of(11), None);
+        assert_eq!(Phase::of(12), None);
     }
 }

@@ -110,6 +110,7 @@ fn cause_of(failure: Failure<Box<CallFailure>>) -> Result<Box<CallFailure>, Time
         }
         Failure::Ended(ended) => match *ended {
             (Ended::Refused { rest }, last) => Ok(Box::new(CallFailure::refused(rest, last))),
+            (Ended::Spent(spent), last) => Ok(Box::new(CallFailure::spent(spent, last))),
             passed => Err(passed),
         },
     }

@@ -78,6 +78,10 @@ impl ChannelTable {
                 return Next::Start(entry);
             }
             channel.choose(&mut self.nodes);
+            if answer == Next::Start(()) {
+                self.give_back_permits(id, Line::Records);
+            }
+            let channel = &self.channels[id];
             if !channel.may_start() {
                 // It was held just now.
                 self.leave_line(before);
@@ -125,8 +129,11 @@ impl ChannelTable {
         let is_first = |table: &Self| table.ready.is_empty();
         if self.channels[id].waiting > 0
             || self.may_start(id, Line::Records, costs, is_first, now) != Next::Start(())
-            || !self.take_credit(id)
         {
+            return false;
+        }
+        if !self.take_credit(id) {
+            self.give_back_permits(id, Line::Records);
             return false;
         }
         self.channels[id].resting -= 1;
@@ -157,6 +164,7 @@ impl ChannelTable {
             return answer;
         }
         if !self.take_credit(id) {
+            self.give_back_permits(id, Line::Hedges);
             return Next::None;
         }
         self.note_start(id, Some(Call { entry, line: Line::Hedges }), &costs, now);
@@ -197,7 +205,12 @@ impl ChannelTable {
     }
 
     /// Returns what the next call of a record of a channel costs; `None`: of any record.
-    fn costs(&self, id: ChannelId, entry: Option<EntryId>, now: ProcessingTime) -> Costs {
+    pub(super) fn costs(
+        &self,
+        id: ChannelId,
+        entry: Option<EntryId>,
+        now: ProcessingTime,
+    ) -> Costs {
         self.policies.as_ref().map_or(Costs::NONE, |it| it.costs(id, entry, now))
     }
 
@@ -236,8 +249,20 @@ impl ChannelTable {
         if line == Line::Records {
             // It has a place in line now, until which its channel is held.
             self.look(id, costs, now);
+            let is_spent = |it: &ChannelPolicies| it.spent(id, costs).is_some();
+            if at == ProcessingTime::NEVER && self.policies.as_deref().is_some_and(is_spent) {
+                self.look_at(id);
+            }
         }
         Next::WaitUntil(at)
+    }
+
+    /// Gives back what a call may take that does not start after all; it keeps its place in line.
+    #[cold]
+    fn give_back_permits(&mut self, id: ChannelId, line: Line) {
+        if let Some(policies) = &mut self.policies {
+            policies.give_back(id, line);
+        }
     }
 
     // --- what time does to channels ---
@@ -296,7 +321,7 @@ impl ChannelTable {
         channel.account.watch(verdict.is_watching);
         let held_until = verdict.held_until.filter(|_| is_awaited);
         policies.hold(id, held_until);
-        let refuses = policies.refuses_for(id).is_some();
+        let refuses = verdict.refuses;
         if channel.is_held != held_until.is_some() {
             channel.set_held(held_until.is_some());
             policies.note_held(channel.is_held, now);
@@ -330,7 +355,7 @@ impl ChannelTable {
         };
         let policies: Option<&ChannelPolicies> = self.policies.as_deref();
         let is_paused = channel.outage.paused_since != ProcessingTime::NEVER;
-        let refuses = policies.is_some_and(|it| it.refuses_for(id).is_some());
+        let refuses = policies.is_some_and(|it| it.refuses(id));
         if refuses || (is_paused && self.wait_bound.is_some()) {
             // They do not wait, or not for ever.
             return usize::MAX;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::ChannelTable;
 use crate::flow::ChannelId;
 use crate::flow::outage::WaitBound;
-use crate::policy::CallSign;
+use crate::policy::{CallSign, Spent};
 use crate::queue::EntryId;
 use crate::time::ProcessingTime;
 
@@ -20,6 +20,8 @@ pub(crate) enum Unserved {
         /// Whether that is paused; it is silent otherwise.
         is_paused: bool,
     },
+    /// A budget has less left than its call costs, and nothing comes back.
+    Spent(Spent),
 }
 
 impl ChannelTable {
@@ -132,6 +134,7 @@ impl ChannelTable {
             // Its time may be over.
             self.consult(id, now);
             let unserved = self.take_refused(id).or_else(|| self.take_over(id, now, &mut since));
+            let unserved = unserved.or_else(|| self.take_spent(id, now));
             if let Some(unserved) = unserved {
                 let channel = &mut self.channels[id];
                 channel.shorten(now, &mut self.pool);
@@ -153,6 +156,18 @@ impl ChannelTable {
         let rest = self.policies.as_ref()?.refuses_for(id)?;
         let foremost = self.channels[id].take_foremost(&mut self.nodes);
         foremost.map(|it| (it, Unserved::Refused(rest)))
+    }
+
+    /// Takes the record that would be called next, if its call will never start.
+    fn take_spent(&mut self, id: ChannelId, now: ProcessingTime) -> Option<(EntryId, Unserved)> {
+        let foremost = self.channels[id].foremost(&self.nodes)?;
+        let costs = self.costs(id, Some(foremost), now);
+        let policies = self.policies.as_mut()?;
+        let spent = policies.spent(id, &costs)?;
+        // Others may wait behind it for what they all share.
+        policies.end_wait_for_calls(now);
+        let entry = self.channels[id].take_foremost(&mut self.nodes)?;
+        Some((entry, Unserved::Spent(spent)))
     }
 
     fn take_over(

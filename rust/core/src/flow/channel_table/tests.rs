@@ -8,7 +8,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::policy::{Gcra, LimitLeft, PermitSource, PolicyConfig, Rate, RateLimitConfig};
+use crate::policy::{Answer, Gcra, Ledger, LimitConfig, LimitLeft, PolicyConfig, Rate};
 use operator::{Op, State, TestOperator, ops};
 
 mod operator;
@@ -319,7 +319,7 @@ fn memory_is_given_back_without_new_channels() {
 /// A table with two permits, and 3 calls in 21 ns that all channels share, one of them at a time.
 fn table_with_a_shared_limit() -> ChannelTable {
     let rate = Rate::new(NonZeroU64::new(3).unwrap(), Duration::from_nanos(21)).unwrap();
-    let limit = RateLimitConfig::new(Gcra::new(rate, NonZeroU64::MIN));
+    let limit = LimitConfig::new(Gcra::new(rate, NonZeroU64::MIN));
     let policy = PolicyConfig::limited(limit);
     ChannelTable::new(ChannelConfig { policy, ..ChannelConfig::floating(2, 13) }, 2)
 }
@@ -376,10 +376,10 @@ fn a_channel_that_waits_for_what_all_share_keeps_its_place() {
 #[derive(Debug, Default)]
 struct Taken(AtomicU64);
 
-impl PermitSource for Taken {
-    fn reserve(&self, cost: u64, now: ProcessingTime) -> Result<ProcessingTime, ProcessingTime> {
+impl Ledger for Taken {
+    fn ask(&self, cost: u64, now: ProcessingTime) -> Answer {
         self.0.fetch_add(cost, Ordering::Relaxed);
-        Ok(now)
+        Answer::Ticket(now)
     }
 
     fn settle(&self, taken: u64, actual: u64) {
@@ -402,9 +402,9 @@ impl PermitSource for Taken {
 #[derive(Debug, Default)]
 struct OfAllChannels(Arc<Taken>);
 
-impl PermitSources for OfAllChannels {
-    fn open(&self, _limit: usize, channel: Option<u64>) -> Option<Arc<dyn PermitSource>> {
-        let taken: Arc<dyn PermitSource> = Arc::<Taken>::clone(&self.0);
+impl Ledgers for OfAllChannels {
+    fn open(&self, _limit: usize, channel: Option<u64>) -> Option<Arc<dyn Ledger>> {
+        let taken: Arc<dyn Ledger> = Arc::<Taken>::clone(&self.0);
         channel.map(|_| taken)
     }
 }
@@ -413,9 +413,9 @@ impl PermitSources for OfAllChannels {
 /// of this task alone.
 fn table_with_a_limit_of_others(all: Gcra) -> (ChannelTable, Arc<Taken>) {
     let rate = Rate::new(NonZeroU64::new(3).unwrap(), Duration::from_nanos(21)).unwrap();
-    let own = RateLimitConfig::new(Gcra::new(rate, NonZeroU64::MIN));
-    let mut policy = PolicyConfig::limited(RateLimitConfig { is_per_channel: true, ..own });
-    policy.rate_limits[1] = Some(RateLimitConfig::new(all));
+    let own = LimitConfig::new(Gcra::new(rate, NonZeroU64::MIN));
+    let mut policy = PolicyConfig::limited(LimitConfig { is_per_channel: true, ..own });
+    policy.limits[1] = Some(LimitConfig::new(all));
     let config = ChannelConfig { policy, max_per_channel: 1, ..ChannelConfig::floating(2, 13) };
     let sources = OfAllChannels::default();
     let taken = Arc::clone(&sources.0);

@@ -10,7 +10,7 @@ use crate::operator::{
     AttemptId, Completion, Config, EndOfInput, FailurePolicy, OutputMode, Remark, Retry,
 };
 use crate::policy::{
-    AdaptiveLimitConfig, Gcra, PauseConfig, PolicyConfig, Price, Rate, RateLimitConfig,
+    AdaptiveLimitConfig, Gcra, LimitConfig, PauseConfig, PolicyConfig, Price, Rate,
 };
 use crate::retry::AsyncRetryStrategy;
 
@@ -294,7 +294,7 @@ fn a_call_that_got_less_than_half_of_the_time_of_its_row_lowers_no_limit() {
 fn one_in_ten() -> PolicyConfig {
     let rate = Rate::new(NonZeroU64::MIN, Duration::from_nanos(10)).unwrap();
     let limit = Gcra::new(rate, NonZeroU64::MIN);
-    PolicyConfig::limited(RateLimitConfig { is_per_channel: true, ..RateLimitConfig::new(limit) })
+    PolicyConfig::limited(LimitConfig { is_per_channel: true, ..LimitConfig::new(limit) })
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::operator::{
     Config, EndOfInput, Ended, Failure, FailurePolicy, Metrics, OutputMode, Remark, Retry,
 };
 use crate::policy::{
-    AdaptiveLimitConfig, Gcra, HedgeAfter, HedgeConfig, PolicyConfig, Rate, RateLimitConfig,
+    AdaptiveLimitConfig, Gcra, HedgeAfter, HedgeConfig, LimitConfig, PolicyConfig, Rate,
     RequestConfig,
 };
 use crate::retry::AsyncRetryStrategy;
@@ -309,8 +309,8 @@ fn a_hedge_that_waits_for_a_limit_starts_when_that_lets_it() {
     for (is_per_channel, is_single) in [(false, false), (true, false), (false, true)] {
         let rate = Rate::new(NonZeroU64::MIN, Duration::from_nanos(100)).unwrap();
         let burst = NonZeroU64::new(if is_per_channel { 1 } else { 2 }).unwrap();
-        let limit = RateLimitConfig::new(Gcra::new(rate, burst));
-        let policy = PolicyConfig::limited(RateLimitConfig { is_per_channel, ..limit });
+        let limit = LimitConfig::new(Gcra::new(rate, burst));
+        let policy = PolicyConfig::limited(LimitConfig { is_per_channel, ..limit });
         let mut config = with_channels(4, &policy);
         if is_single {
             config.channels = Some(ChannelConfig::single(policy));
@@ -460,10 +460,10 @@ proptest! {
 /// Each call takes three permits, or each is a request that does.
 fn limited(requests: Option<RequestConfig>) -> Config {
     let rate = Rate::new(NonZeroU64::new(97).unwrap(), Duration::from_nanos(7)).unwrap();
-    let limit = RateLimitConfig::new(Gcra::new(rate, NonZeroU64::new(29).unwrap()));
-    let limit = RateLimitConfig { cost: 3, is_per_request: requests.is_some(), ..limit };
+    let limit = LimitConfig::new(Gcra::new(rate, NonZeroU64::new(29).unwrap()));
+    let limit = LimitConfig { cost: 3, is_per_request: requests.is_some(), ..limit };
     let mut policy = PolicyConfig { requests, ..PolicyConfig::NONE };
-    policy.rate_limits[0] = Some(limit);
+    policy.limits[0] = Some(limit);
     Config { channels: Some(ChannelConfig::single(policy)), ..config(4, 1.0) }
 }
 

@@ -1,19 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How much may be called for per time.
+//! How much may be called for: per time, in all, or at a time.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use super::booking::{Booking, Line};
+use super::costs::{Costs, MAX_LIMITS};
 use super::gcra::Gcra;
+use super::ledger::{Answer, Ledger, Spent};
 use super::limit_left::{Counted, LimitLeft, Lowered};
-use super::permit_source::PermitSource;
+use super::stock::Stock;
 use crate::time::ProcessingTime;
 
-/// A limit in time as it is configured.
+/// How the permits of a limit come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RateLimitConfig {
-    /// Rate and burst.
-    pub limit: Gcra,
+pub enum Terms {
+    /// With time: it is a rate.
+    Refills(Gcra),
+    /// Not again: it is a budget.
+    Spends(NonZeroU64),
+    /// Back when their call ends: so many calls may be in flight at a time, or what they cost.
+    ComesBack(NonZeroU64),
+}
+
+impl Terms {
+    /// Returns the most that a call is charged when it is settled.
+    pub(crate) fn most_cost(&self) -> u64 {
+        if let Self::Refills(rate) = self { rate.most_cost() } else { u64::MAX }
+    }
+}
+
+impl From<Gcra> for Terms {
+    fn from(rate: Gcra) -> Self {
+        Self::Refills(rate)
+    }
+}
+
+/// A limit as it is configured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitConfig {
+    /// How its permits come.
+    pub terms: Terms,
     /// What a call costs if nothing else is known.
     pub cost: u64,
     /// Whether each channel has one of its own, instead of all having one together.
@@ -26,32 +53,66 @@ pub struct RateLimitConfig {
     pub is_per_request: bool,
 }
 
-impl RateLimitConfig {
+impl LimitConfig {
     /// A limit that takes one permit from each call, whatever its channel.
-    pub const fn new(limit: Gcra) -> Self {
-        Self { limit, cost: 1, is_per_channel: false, counted: None, is_per_request: false }
+    pub fn new(terms: impl Into<Terms>) -> Self {
+        Self {
+            terms: terms.into(),
+            cost: 1,
+            is_per_channel: false,
+            counted: None,
+            is_per_request: false,
+        }
     }
 }
 
-/// Where permits come from.
+/// The limits of an operator by their numbers; none by default.
+pub type LimitConfigs = [Option<LimitConfig>; MAX_LIMITS];
+
+/// Returns what a call costs each limit if nothing else is known of it.
+pub fn usual_costs(configs: &LimitConfigs) -> Costs {
+    costs_of(configs, |_| true)
+}
+
+/// Returns what a request costs those limits that count requests.
+pub(crate) fn request_costs(configs: &LimitConfigs) -> Costs {
+    costs_of(configs, |it| it.is_per_request)
+}
+
+/// Returns what a record costs the others.
+pub(crate) fn record_costs(configs: &LimitConfigs) -> Costs {
+    costs_of(configs, |it| !it.is_per_request)
+}
+
+fn costs_of(configs: &LimitConfigs, is_meant: fn(&LimitConfig) -> bool) -> Costs {
+    let meant = configs.iter().map(|it| it.filter(is_meant));
+    meant
+        .enumerate()
+        .fold(Costs::NONE, |costs, (index, it)| costs.with(index, it.map_or(0, |limit| limit.cost)))
+}
+
+/// Where permits are.
 #[derive(Debug)]
 enum Permits {
-    /// Nobody else takes them.
-    Own { tat: ProcessingTime },
-    /// Others do.
+    /// Here, of a rate from which nobody else takes.
+    Rate { tat: ProcessingTime },
+    /// Here, of another limit.
+    Stock(Stock),
+    /// Elsewhere: others take from it.
     Shared(Booking),
 }
 
-/// A limit in time, which every attempt pays at its start.
+/// A limit, which every attempt pays at its start.
 ///
-/// It knows two things: its own count ([`Gcra`]), and what the service says is
+/// A rate knows two things: its own count ([`Gcra`]), and what the service says is
 /// left ([`LimitLeft`]), which only ever lowers it: a limit belongs to an
 /// account, and others may use it up. A call is charged an estimate, and settled when it is known
 /// what it cost.
 #[derive(Debug)]
-pub struct RateLimit {
+pub struct Limit {
     permits: Permits,
-    limit: Gcra,
+    /// Of a rate.
+    rate: Option<Gcra>,
     counted: Option<Counted>,
     /// How far the service has lowered it.
     lowered: Option<Lowered>,
@@ -59,20 +120,23 @@ pub struct RateLimit {
     told_at: ProcessingTime,
     /// When it was drained last.
     drained_at: ProcessingTime,
-    /// What the calls in flight were charged: the service may not have counted them yet.
+    /// What the calls in flight were charged of a rate: the service may not have counted them yet.
     in_flight: u64,
 }
 
-impl RateLimit {
-    /// Makes a limit from which nothing was taken; `source` has its permits if others take some,
+impl Limit {
+    /// Makes a limit from which nothing was taken; `ledger` has its permits if others take some,
     /// too.
-    pub fn new(config: &RateLimitConfig, source: Option<Arc<dyn PermitSource>>) -> Self {
-        let RateLimitConfig { limit, counted, .. } = *config;
-        let own = Permits::Own { tat: ProcessingTime::ZERO };
-        let shared = |source| Permits::Shared(Booking::new(source));
+    pub fn new(config: &LimitConfig, ledger: Option<Arc<dyn Ledger>>) -> Self {
+        let LimitConfig { terms, counted, .. } = *config;
+        let (rate, own) = match terms {
+            Terms::Refills(rate) => (Some(rate), Permits::Rate { tat: ProcessingTime::ZERO }),
+            Terms::Spends(permits) => (None, Permits::Stock(Stock::budget(permits))),
+            Terms::ComesBack(permits) => (None, Permits::Stock(Stock::at_a_time(permits))),
+        };
         Self {
-            permits: source.map_or(own, shared),
-            limit,
+            permits: ledger.map_or(own, |it| Permits::Shared(Booking::new(it, rate.is_some()))),
+            rate,
             counted,
             lowered: None,
             told_at: ProcessingTime::ZERO,
@@ -83,9 +147,11 @@ impl RateLimit {
 
     /// Is told that a call of a line starts which costs `cost`.
     pub fn on_start(&mut self, now: ProcessingTime, cost: u64, line: Line) {
-        match &mut self.permits {
-            Permits::Own { tat } => *tat = self.limit.take(*tat, cost, now),
-            Permits::Shared(booking) => booking.take(line, cost),
+        match (&mut self.permits, &self.rate) {
+            (Permits::Rate { tat }, Some(rate)) => *tat = rate.take(*tat, cost, now),
+            (Permits::Rate { .. }, None) => {}
+            (Permits::Stock(stock), _) => return stock.take(cost),
+            (Permits::Shared(booking), _) => booking.take(line, cost),
         }
         self.in_flight = self.in_flight.saturating_add(cost);
         if let Some(lowered) = &mut self.lowered {
@@ -96,20 +162,28 @@ impl RateLimit {
     /// Settles a call that was charged `charged` and cost `actual`, whatever it came to.
     pub fn settle(&mut self, charged: u64, actual: u64) {
         self.in_flight = self.in_flight.saturating_sub(charged);
-        if actual != charged {
-            match &mut self.permits {
-                Permits::Own { tat } => *tat = self.limit.settle(*tat, charged, actual),
-                Permits::Shared(booking) => booking.settle(charged, actual),
+        match (&mut self.permits, &self.rate) {
+            (Permits::Stock(stock), _) => stock.settle(charged, actual),
+            (Permits::Shared(booking), _) => booking.settle(charged, actual),
+            (Permits::Rate { tat }, Some(rate)) if actual != charged => {
+                *tat = rate.settle(*tat, charged, actual);
             }
-            if let Some(lowered) = &mut self.lowered {
-                lowered.settle(charged, actual);
-            }
+            (Permits::Rate { .. }, _) => {}
+        }
+        if let Some(lowered) = self.lowered.as_mut().filter(|_| actual != charged) {
+            lowered.settle(charged, actual);
         }
     }
 
     /// Sets right what a call in flight was charged.
     pub fn recharge(&mut self, charged: u64, anew: u64) {
-        self.settle(charged, anew);
+        match &mut self.permits {
+            Permits::Stock(stock) => return stock.recharge(charged, anew),
+            Permits::Shared(booking) if self.rate.is_none() => {
+                return booking.recharge(charged, anew);
+            }
+            Permits::Rate { .. } | Permits::Shared(_) => self.settle(charged, anew),
+        }
         self.in_flight = self.in_flight.saturating_add(anew);
     }
 
@@ -121,15 +195,16 @@ impl RateLimit {
     /// one says is old news once that of a call that started later is known.
     pub fn lower_to(&mut self, left: &LimitLeft, started: ProcessingTime, now: ProcessingTime) {
         let is_news = started >= self.told_at && !left.renewed_in.is_zero();
-        if is_news && self.counted == Some(left.counted) {
+        let is_meant = is_news && self.counted == Some(left.counted);
+        if let Some(limit) = self.rate.filter(|_| is_meant) {
             self.told_at = started;
             let uncounted = match &self.permits {
-                Permits::Own { .. } => self.in_flight,
                 Permits::Shared(booking) => {
-                    booking.source().lower_to(left, self.in_flight, started, now)
+                    booking.ledger().lower_to(left, self.in_flight, started, now)
                 }
+                Permits::Rate { .. } | Permits::Stock(_) => self.in_flight,
             };
-            self.lowered = Some(Lowered::to(left, uncounted, self.limit.rate(), now));
+            self.lowered = Some(Lowered::to(left, uncounted, limit.rate(), now));
         }
     }
 
@@ -138,16 +213,16 @@ impl RateLimit {
     /// that may have started after that one, which the service had not counted then.
     ///
     /// Calls that started before this was known are refused for the same reason, and change nothing.
+    /// Only a rate has saved anything.
     pub fn drain(&mut self, started: ProcessingTime, now: ProcessingTime) {
-        if started < self.drained_at {
-            return;
-        }
+        let Some(limit) = self.rate.filter(|_| started >= self.drained_at) else { return };
         self.drained_at = now;
-        let since = self.limit.rate().permits_of(now.nanos_since(started));
-        let owed = self.in_flight.min(since.saturating_add(self.limit.burst().get()));
+        let since = limit.rate().permits_of(now.nanos_since(started));
+        let owed = self.in_flight.min(since.saturating_add(limit.burst().get()));
         match &mut self.permits {
-            Permits::Own { tat } => *tat = self.limit.drain(*tat, owed, now),
-            Permits::Shared(booking) => booking.source().drain(owed, now),
+            Permits::Rate { tat } => *tat = limit.drain(*tat, owed, now),
+            Permits::Shared(booking) => booking.ledger().drain(owed, now),
+            Permits::Stock(_) => {}
         }
     }
 
@@ -156,10 +231,15 @@ impl RateLimit {
         matches!(self.permits, Permits::Shared(_))
     }
 
+    /// Returns whether its permits come with time.
+    pub(super) const fn is_rate(&self) -> bool {
+        self.rate.is_some()
+    }
+
     /// Asks for what the next call of a line costs; returns when it may start, as
     /// [`ready_at`](Self::ready_at) does.
     ///
-    /// Where others take from it, too, the call gets a place in line there. So ask when
+    /// Where others take from it, too, the call gets a place in line there, or its permits. So ask when
     /// nothing else is in the way of the call, since a turn does not wait for long.
     pub fn ask(&mut self, now: ProcessingTime, cost: u64, line: Line) -> ProcessingTime {
         if let Permits::Shared(booking) = &mut self.permits {
@@ -168,30 +248,63 @@ impl RateLimit {
         self.ready_at(now, cost, line)
     }
 
+    /// Gives back what the next call of a line has taken, since it does not start now. It keeps its place
+    /// in line.
+    pub(super) fn give_back(&mut self, line: Line) {
+        if let Permits::Shared(booking) = &mut self.permits {
+            booking.give_back(line);
+        }
+    }
+
+    /// Returns whether the next call of a line has asked in vain for what no time brings.
+    pub(super) fn is_lacking(&self, line: Line) -> bool {
+        matches!(&self.permits, Permits::Shared(booking) if booking.is_lacking(line))
+    }
+
     /// Returns when a call of a line that costs `cost` may start if nothing happens until then; `now` or
-    /// a point before it: at once. Asks for nothing.
+    /// a point before it: at once; [`ProcessingTime::NEVER`]: not before a call is settled, if
+    /// [at all](Self::spent). Asks for nothing.
     pub fn ready_at(&self, now: ProcessingTime, cost: u64, line: Line) -> ProcessingTime {
         let ready = self.ready_beside_others(now, cost);
         match &self.permits {
-            Permits::Own { .. } => ready,
+            Permits::Rate { .. } | Permits::Stock(_) => ready,
             Permits::Shared(booking) => booking.ready_at(line, cost).max(ready),
         }
     }
 
-    /// Returns when it may start as far as that does not depend on the turns of others.
+    /// Returns when it may start as far as that does not depend on others.
     pub(super) fn ready_beside_others(&self, now: ProcessingTime, cost: u64) -> ProcessingTime {
-        let ready = match self.permits {
-            Permits::Own { tat } => self.limit.ready_at(tat, cost),
-            Permits::Shared(_) => ProcessingTime::ZERO,
+        let ready = match (&self.permits, &self.rate) {
+            (Permits::Rate { tat }, Some(rate)) => rate.ready_at(*tat, cost),
+            (Permits::Stock(stock), _) if stock.look(cost, now) != Answer::Ticket(now) => {
+                ProcessingTime::NEVER
+            }
+            _ => ProcessingTime::ZERO,
         };
         let told = self.lowered.filter(|it| !it.is_over(now));
         told.map_or(ready, |it| ready.max(it.ready_at(cost)))
     }
 
+    /// Returns why a call of a line that costs as much will never start, if that is so.
+    pub(super) fn spent(&self, cost: u64, line: Line) -> Option<Spent> {
+        match &self.permits {
+            Permits::Rate { .. } => None,
+            Permits::Stock(stock) => match stock.look(cost, ProcessingTime::ZERO) {
+                Answer::Never(spent) => Some(spent),
+                Answer::Ticket(_) | Answer::At(_) | Answer::OnSettle => None,
+            },
+            Permits::Shared(booking) => booking.spent(line, cost),
+        }
+    }
+
     /// Returns whether it may be used as if nothing had been taken; a shared one remembers that
     /// elsewhere.
     pub fn is_full(&self, now: ProcessingTime) -> bool {
-        let is_taken = matches!(self.permits, Permits::Own { tat } if tat > now);
+        let is_taken = match &self.permits {
+            Permits::Rate { tat } => *tat > now,
+            Permits::Stock(stock) => !stock.is_full(),
+            Permits::Shared(_) => false,
+        };
         let is_lowered = self.lowered.is_some_and(|it| !it.is_over(now));
         !is_taken && !is_lowered && self.in_flight == 0
     }
@@ -202,9 +315,13 @@ impl RateLimit {
         if cost == 0 {
             return u64::MAX;
         }
-        let calls = match &self.permits {
-            Permits::Own { tat } => self.limit.calls(*tat, cost, now),
-            Permits::Shared(booking) => u64::from(booking.ready_at(Line::Records, cost) <= now),
+        let calls = match (&self.permits, &self.rate) {
+            (Permits::Rate { tat }, Some(rate)) => rate.calls(*tat, cost, now),
+            (Permits::Rate { .. }, None) => u64::MAX,
+            (Permits::Stock(stock), _) => stock.calls(cost),
+            (Permits::Shared(booking), _) => {
+                u64::from(booking.ready_at(Line::Records, cost) <= now)
+            }
         };
         self.lowered.map_or(calls, |it| calls.min(it.calls(cost, now)))
     }
@@ -221,11 +338,11 @@ mod tests {
 
     const RECORDS: Line = Line::Records;
 
-    fn limit(permits: u64, burst: u64) -> RateLimit {
+    fn limit(permits: u64, burst: u64) -> Limit {
         let rate = Rate::new(permits.try_into().unwrap(), Duration::from_secs(1)).unwrap();
         let limit = Gcra::new(rate, NonZeroU64::new(burst).unwrap());
         let counted = Some(Counted::Requests);
-        RateLimit::new(&RateLimitConfig { counted, ..RateLimitConfig::new(limit) }, None)
+        Limit::new(&LimitConfig { counted, ..LimitConfig::new(limit) }, None)
     }
 
     fn left(remaining: u64, seconds: u64, renewal: Renewal) -> LimitLeft {
@@ -258,16 +375,12 @@ mod tests {
     #[derive(Debug)]
     struct Together(Gcra, Mutex<ProcessingTime>);
 
-    impl PermitSource for Together {
-        fn reserve(
-            &self,
-            cost: u64,
-            now: ProcessingTime,
-        ) -> Result<ProcessingTime, ProcessingTime> {
+    impl Ledger for Together {
+        fn ask(&self, cost: u64, now: ProcessingTime) -> Answer {
             let mut tat = self.1.lock().unwrap();
             let ready = self.0.ready_at(*tat, cost).max(now);
             *tat = self.0.take(*tat, cost, now);
-            Ok(ready)
+            Answer::Ticket(ready)
         }
 
         fn settle(&self, taken: u64, actual: u64) {
@@ -291,10 +404,11 @@ mod tests {
     }
 
     /// Makes the limits of so many tasks that keep one together.
-    fn limited_together<const N: usize>(permits: u64, burst: u64) -> [RateLimit; N] {
-        let config = RateLimitConfig::new(limit(permits, burst).limit);
-        let source: Arc<dyn PermitSource> = Arc::new(Together(config.limit, Mutex::default()));
-        [(); N].map(|()| RateLimit::new(&config, Some(Arc::clone(&source))))
+    fn limited_together<const N: usize>(permits: u64, burst: u64) -> [Limit; N] {
+        let rate = limit(permits, burst).rate.unwrap();
+        let config = LimitConfig::new(rate);
+        let source: Arc<dyn Ledger> = Arc::new(Together(rate, Mutex::default()));
+        [(); N].map(|()| Limit::new(&config, Some(Arc::clone(&source))))
     }
 
     #[test]
@@ -365,13 +479,17 @@ mod tests {
 
     #[test]
     fn a_task_that_ends_gives_back_a_turn_that_has_not_come_and_no_other() {
-        let config = RateLimitConfig::new(limit(3, 1).limit);
-        let source: Arc<dyn PermitSource> = Arc::new(Together(config.limit, Mutex::default()));
-        let mut tasks = [(); 3].map(|()| Some(RateLimit::new(&config, Some(Arc::clone(&source)))));
+        let rate = limit(3, 1).rate.unwrap();
+        let config = LimitConfig::new(rate);
+        let source: Arc<dyn Ledger> = Arc::new(Together(rate, Mutex::default()));
+        let mut tasks = [(); 3].map(|()| Some(Limit::new(&config, Some(Arc::clone(&source)))));
         for it in tasks.iter_mut().flatten() {
             it.ask(at(7), 1, RECORDS);
         }
-        let next_turn = || source.reserve(0, at(7)).unwrap();
+        let next_turn = || match source.ask(0, at(7)) {
+            Answer::Ticket(ready) => ready,
+            refused => panic!("{refused:?}"),
+        };
         let before = next_turn();
         // Its turn has come, long ago perhaps.
         tasks[0] = None;

@@ -5,7 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::{TcpListener, TcpStream};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -80,6 +80,11 @@ impl Client for Memcached {
     async fn connect(&self) -> Result<Self::Connection, Failure> {
         let made = tokio::net::TcpStream::connect(("127.0.0.1", self.port)).await;
         made.map(BufStream::new).map_err(|error| lost(&error, false))
+    }
+
+    fn is_open(&self, connection: &mut Self::Connection) -> bool {
+        let read = connection.get_ref().try_read(&mut [0]);
+        read.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
     }
 
     async fn ask(
@@ -274,6 +279,59 @@ fn one_key_may_fail_alone() {
 
     assert_eq!(errors, ["a bad key"; ROWS]);
     assert_eq!(asked.lock().unwrap().concat().len(), ROWS);
+}
+
+/// A service that ends a connection behind each answer.
+struct Ending {
+    sees: bool,
+}
+
+impl Client for Ending {
+    /// Whether it has ended.
+    type Connection = bool;
+
+    const NAME: &'static str = "ending";
+
+    async fn connect(&self) -> Result<bool, Failure> {
+        Ok(false)
+    }
+
+    fn is_open(&self, has_ended: &mut bool) -> bool {
+        !(self.sees && *has_ended)
+    }
+
+    async fn ask(
+        &self,
+        has_ended: &mut bool,
+        keys: &[Vec<u8>],
+        _share: &mut ReplyShare,
+    ) -> Result<Vec<Answer>, Failure> {
+        if std::mem::replace(has_ended, true) {
+            return Err(lost(&ErrorKind::BrokenPipe.into(), true));
+        }
+        Ok(vec![Answer::Found(vec![Some("17".into())]); keys.len()])
+    }
+}
+
+#[test]
+fn a_connection_that_its_server_has_ended_loses_nothing_that_must_not_be_done_twice() {
+    let lost = |sees| {
+        let function = Exchange {
+            client: Arc::new(Ending { sees }),
+            key: "{row}".to_owned(),
+            misses: Misses { how: How::Left, retry: false },
+            required: Vec::new(),
+            rows: 1,
+            connections: 3,
+            connect_timeout: Duration::from_secs(20),
+            is_repeatable: false,
+        };
+        let (results, errors) = run_function(&function).unwrap();
+        assert_eq!(results.iter().flatten().count() + errors.len(), ROWS);
+        errors.len()
+    };
+    assert_eq!(lost(true), 0);
+    assert!(lost(false) > 0, "the service ends connections");
 }
 
 /// A service whose replies are as large as all of a task's may be together.

@@ -22,6 +22,13 @@ pub trait Client: Send + Sync + 'static {
     /// Makes a connection that is ready to be asked.
     fn connect(&self) -> impl Future<Output = Result<Self::Connection, Failure>> + Send;
 
+    /// Returns whether a connection that nobody uses is still open at the other end. What must not be
+    /// done twice is lost over one that is not. It is asked now and then, and before each request.
+    fn is_open(&self, connection: &mut Self::Connection) -> bool {
+        let _ = connection;
+        true
+    }
+
     /// Asks for some keys; returns an answer for each, in their order.
     ///
     /// A reply of more than some KiB asks `share` for its bytes before it reads them: then the replies

@@ -25,7 +25,7 @@ use super::client::{Answer, Client, Exchange};
 use crate::failure::{Failure, plain_failure};
 use crate::lines::Lines;
 use crate::lookup::{LookupReply, Misses};
-use crate::pool::{Connection, Dial, Kept, Lease, Pool, Wish};
+use crate::pool::{Condition, Connection, Dial, Kept, Lease, Pool, Wish};
 use crate::reply_budget::{ReplyBudget, ReplyShare};
 use crate::requests::{Asks, AwaitedCalls, Requests};
 use crate::template::{BoundTemplate, Escape};
@@ -38,7 +38,10 @@ struct Login<C> {
 }
 
 /// A connection, which serves one request after the other.
-struct Line<C: Client>(C::Connection);
+struct Line<C: Client> {
+    connection: C::Connection,
+    client: Arc<C>,
+}
 
 /// What the requests of a task share.
 pub(super) struct Engine<C: Client> {
@@ -150,6 +153,10 @@ impl<C: Client> Asks for Engine<C> {
 
 impl<C: Client> Connection for Line<C> {
     type Room = Infallible;
+
+    fn condition(&mut self) -> Condition {
+        if self.client.is_open(&mut self.connection) { Condition::Good } else { Condition::Closed }
+    }
 }
 
 impl<C: Client> Dial for Login<C> {
@@ -161,7 +168,10 @@ impl<C: Client> Dial for Login<C> {
     async fn dial(&self) -> Result<Line<C>, Failure> {
         let connecting = AssertUnwindSafe(self.client.connect()).catch_unwind();
         match timeout(self.limit, connecting).await {
-            Ok(Ok(connected)) => connected.map(Line).map_err(Failure::before_call),
+            Ok(Ok(connected)) => {
+                let line = |connection| Line { connection, client: Arc::clone(&self.client) };
+                connected.map(line).map_err(Failure::before_call)
+            }
             Ok(Err(panic)) => {
                 Err(internal::<C>(&format!("panicked: {}", panic_message(panic.as_ref()))))
             }
@@ -192,7 +202,8 @@ impl<C: Client> Engine<C> {
         // A connection is made for all: how long that takes tells nothing of these rows.
         self.replies.started(attempts);
         loop {
-            let asking = AssertUnwindSafe(self.client.ask(&mut used.connection.0, keys, share));
+            let asking =
+                AssertUnwindSafe(self.client.ask(&mut used.connection.connection, keys, share));
             let failure = match asking.catch_unwind().await {
                 Ok(Ok(answers)) if answers.len() == keys.len() => {
                     self.pool.keep(used);

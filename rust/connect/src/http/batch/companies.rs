@@ -22,9 +22,9 @@ use super::item::Item;
 use crate::failure::Failure;
 use crate::http::reply::Outgoing;
 
-/// Rows that may be expected back; the oldest companies are forgotten, and go with any others if they
-/// come.
-const MOST: usize = 1 << 18;
+/// Rows that may be expected back; the oldest companies are forgotten. If their rows come, they go with
+/// any others, or fail if only their request could be sent again.
+pub(super) const MOST: usize = 1 << 18;
 
 /// Bytes of requests that are kept to be sent again as they were.
 pub(super) const MOST_BYTES: usize = 4 * GROUP_BYTES;
@@ -85,6 +85,8 @@ pub(super) struct Expected {
     holding: BTreeSet<u64>,
     bytes: usize,
     last: u64,
+    /// Whether rows were forgotten that must go with their request.
+    has_forgotten: bool,
 }
 
 /// Where a row belongs.
@@ -167,11 +169,13 @@ impl Expected {
 
     /// Returns the company that the row of an attempt has come back to, if it is of one.
     pub(super) fn take(&mut self, attempt: AttemptId) -> Option<Back> {
-        if self.rows.is_empty() {
-            return None;
-        }
         let row = attempt.entry;
-        let place = self.rows.get_mut(&row)?;
+        let Some(place) = self.rows.get_mut(&row) else {
+            // It is a row like any other, or one of those.
+            let is_in_doubt = self.has_forgotten && attempt.attempt > 1;
+            let lost = Back { number: 0, company: Company::Lost, is_whole: true };
+            return is_in_doubt.then_some(lost);
+        };
         let (number, was_missing) = (place.company, std::mem::take(&mut place.is_missing));
         let rows = self.companies.get_mut(&number)?;
         rows.missing -= usize::from(was_missing);
@@ -223,6 +227,8 @@ impl Expected {
         while self.rows.len() > MOST
             && let Some(oldest) = self.companies.keys().next().copied().filter(|it| *it < self.last)
         {
+            let company = self.companies.get(&oldest).map(|it| &it.company);
+            self.has_forgotten |= matches!(company, Some(Company::Sent(_) | Company::Lost));
             self.release(oldest);
             for row in self.companies.remove(&oldest).into_iter().flat_map(|it| it.all) {
                 if self.rows.get(&row).is_some_and(|it| it.company == oldest) {
@@ -343,5 +349,23 @@ mod tests {
         assert!(expected.take(attempts(0..1, 2)[0]).is_none());
         let last = attempts(13 * (MOST / 13)..13 * (MOST / 13) + 1, 2)[0];
         assert_eq!(expected.take(last).map(|it| it.is_whole), Some(false));
+    }
+
+    #[test]
+    fn a_row_of_a_request_that_was_forgotten_is_told_so_and_a_new_one_is_none() {
+        let mut expected = Expected::default();
+        for part in 0..MOST / 997 + 7 {
+            let all = attempts(997 * part..997 * (part + 1), 1);
+            expected.expect_sent(&sent(&all, 7), &all);
+        }
+
+        let company = |expected: &mut Expected, row: usize, attempt| {
+            let back = expected.take(attempts(row..row + 1, attempt)[0]);
+            back.map(|it| it.company)
+        };
+        assert!(matches!(company(&mut expected, 13, 2), Some(Company::Lost)));
+        assert!(company(&mut expected, 13, 1).is_none(), "another row has its place now");
+        let last = 997 * (MOST / 997);
+        assert!(matches!(company(&mut expected, last, 2), Some(Company::Sent(_))));
     }
 }

@@ -13,7 +13,7 @@ use sparkawait_task::function::{Call, Calls, Replies};
 use sparkawait_task::shared::Lent;
 use tokio::time::Instant;
 
-use super::companies::{Back, Companies, Company, Expected, MOST_BYTES, Sent, Suspicion};
+use super::companies::{Back, Companies, Company, Expected, MOST, MOST_BYTES, Sent, Suspicion};
 use super::item::Item;
 use super::items::ItemReader;
 use super::templates::{BatchTemplates, Head, ItemRows};
@@ -426,8 +426,8 @@ fn awaited(attempts: Vec<AttemptId>, wanted: &AwaitedCalls) -> Vec<AttemptId> {
 fn lost() -> Failure {
     let text = format!(
         "http: the request of the row may have been carried out, and cannot be sent again under its \
-         key: the bodies of requests without an answer come to more than {} MiB; make requests \
-         smaller with `batch`, or fewer with `max_requests`",
+         key: the requests without an answer have more than {} MiB of bodies or {MOST} rows; make \
+         requests smaller with `batch`, or fewer with `max_requests`",
         MOST_BYTES >> 20
     );
     Failure::lasting(Cause::Unknown, plain_failure(text))

@@ -240,13 +240,15 @@ def _call(
 
 def _called_in_spark(df: Any, asking: HttpFunction, options: dict[str, Any]) -> list[Any]:
     import sparkawait.spark
+    from sparkawait.spark import interrupts
 
     if df.isStreaming:
         refuse("`rows` must not be a streaming DataFrame; give a row as a mapping")
     names = ["`" + name.replace("`", "``") + "`" for name in asking.input_columns]
     first = (df.select(*names) if names else df).limit(1)
     output = sparkawait.spark.ordered_wait(first, asking, **options)
-    return [row.asDict(recursive=True) for row in output.collect()]
+    with interrupts.ending_jobs(df.sparkSession):
+        return [row.asDict(recursive=True) for row in output.collect()]
 
 
 def _made_of(

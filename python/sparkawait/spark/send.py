@@ -37,6 +37,7 @@ from sparkawait.exceptions import ErrorKind
 from sparkawait.functions import AsyncFunction, AsyncFunctionLike
 from sparkawait.metrics import Metrics
 from sparkawait.native_function import NativeFunction
+from sparkawait.spark.interrupts import ending_jobs
 from sparkawait.spark.partition import PartitionTask, renamed
 from sparkawait.spark.schemas import to_arrow
 from sparkawait.spark.session import is_connect
@@ -127,10 +128,11 @@ def send(
     observation = None if path is None else _observation(df)
     metrics = None if is_connect(df) else Metrics(df.sparkSession)
     rows = _sent(df, found, metrics, called, _MOST_FAILURES if path is None else None)
-    if path is None or observation is None:
-        sums, failures = _collected(rows)
-    else:
-        sums, failures = _written(rows, path, observation), []
+    with ending_jobs(df.sparkSession):
+        if path is None or observation is None:
+            sums, failures = _collected(rows)
+        else:
+            sums, failures = _written(rows, path, observation), []
     repeated = None
     if metrics is not None:
         found = metrics.snapshot()

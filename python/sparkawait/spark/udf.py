@@ -41,6 +41,7 @@ from sparkawait.spark.columns import (
     dropping_misses,
 )
 from sparkawait.spark.expressions import HiddenArguments
+from sparkawait.spark.interrupts import watch_cells
 from sparkawait.spark.placement import PlaceOfSession
 from sparkawait.spark.schemas import bare, columns_for_spark, to_spark
 from sparkawait.spark.session import Session
@@ -424,6 +425,8 @@ class AsyncUserDefinedFunction:
         # Asked at each call: the function may be older than the session. The one that runs the
         # query may be another still, and its tasks know it.
         run_drivers_python(session.spark)
+        if session.spark is not None:
+            watch_cells(session.spark)
         place = PlaceOfSession(session, usual_zone=session.usual_zone)
         task = ColumnTask(
             _plan(dropping_misses(call), self._hidden, place),

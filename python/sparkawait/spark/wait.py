@@ -25,6 +25,7 @@ from sparkawait.functions import AsyncFunctionsLike
 from sparkawait.metrics import Metrics, accumulator_of
 from sparkawait.spark.carry import carried, carry_of, check_carry_over, check_same
 from sparkawait.spark.expressions import HiddenColumns, check_keys
+from sparkawait.spark.interrupts import watch_cells
 from sparkawait.spark.partition import (
     Made,
     PartitionTask,
@@ -200,6 +201,7 @@ def made(
         refuse(msg, ErrorKind.INPUT_INVALID)
     require_packages()
     run_drivers_python(df.sparkSession)
+    watch_cells(df.sparkSession)
     check_workers(df)
     session = Session(df.sparkSession)
     zone = session.times.zone

@@ -32,6 +32,7 @@ from sparkawait._quantities import columns, named
 from sparkawait.exceptions import ErrorKind
 from sparkawait.functions import AsyncFunctionsLike
 from sparkawait.metrics import Metrics
+from sparkawait.spark.interrupts import ending_jobs
 from sparkawait.spark.partition import step_of
 from sparkawait.spark.send import observation_of
 from sparkawait.spark.session import Session
@@ -132,16 +133,17 @@ def write_once(
     # reads `path` is computed again when a chunk has been written there: Spark sees to that.
     kept = df.withColumn(_OWN, bucket).sortWithinPartitions(_OWN).persist()
     try:
-        rest = kept
-        if is_there:
-            rest = _in_partitions_of(kept, _without(kept, folder.keys_done(again), names))
-        _check_keys(rest, names)
-        counts = [(it[0], it[1]) for it in rest.groupBy(_OWN).count().sort(_OWN).collect()]
-        chunks = list(_chunks(counts, chunk))
-        for number, (first, last, held) in enumerate(chunks, 1):
-            rows = rest.where(F.col(_OWN).between(first, last)).drop(_OWN)
-            failed = folder.add(called(rows))
-            _tell(f"chunk {number} of {len(chunks)} is written: {_rows(held, failed)}")
+        with ending_jobs(df.sparkSession):
+            rest = kept
+            if is_there:
+                rest = _in_partitions_of(kept, _without(kept, folder.keys_done(again), names))
+            _check_keys(rest, names)
+            counts = [(it[0], it[1]) for it in rest.groupBy(_OWN).count().sort(_OWN).collect()]
+            chunks = list(_chunks(counts, chunk))
+            for number, (first, last, held) in enumerate(chunks, 1):
+                rows = rest.where(F.col(_OWN).between(first, last)).drop(_OWN)
+                failed = folder.add(called(rows))
+                _tell(f"chunk {number} of {len(chunks)} is written: {_rows(held, failed)}")
     finally:
         kept.unpersist()
     if not counts and not is_there:
@@ -387,7 +389,8 @@ def split(
             " your sparkawait.OnError by `column`",
             ErrorKind.COLUMN_MISSING,
         )
-    out.write.format(format).mode(mode).save(where)
+    with ending_jobs(out.sparkSession):
+        out.write.format(format).mode(mode).save(where)
     written = out.sparkSession.read.format(format).schema(out.schema).load(where)
     has_failed = F.col(f"`{column}`").isNotNull()
     return written.where(~has_failed).drop(column), written.where(has_failed)

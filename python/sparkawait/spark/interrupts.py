@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs of Spark that end when nobody waits for them any more, and with them their calls.
+
+An interrupt ends what waits on the driver, and Spark's jobs go on: its own cost nothing, calls do.
+PySpark cancels all jobs at a Ctrl-C in a script. A kernel of notebooks takes its handler away, and
+other exceptions, such as an interrupt of a debugger or a time limit, never had one.
+
+```text
+  write_once, send, split, preview --> ending_jobs:  a tag on their jobs, cancelled by whatever
+                                                     leaves them but their end
+  a cell of a notebook             --> watch_cells:  a tag on the jobs of the cell, cancelled if
+                                                     the cell was interrupted
+```
+
+On the driver. A tag belongs to the thread that starts a job, so other threads and cells keep
+theirs, and streaming queries theirs, too. Tags are those of SPARK-43952 (3.5), and on Spark Connect
+those of the client.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Generator
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from sparkawait.spark.session import is_connect
+
+__all__ = ["ending_jobs", "watch_cells"]
+
+_logger = logging.getLogger("sparkawait")
+_PATIENCE = 5.0
+"""Seconds in which jobs are looked for; a driver that is gone does not answer."""
+_PAUSE = 0.2
+"""Seconds between two looks."""
+
+
+@contextlib.contextmanager
+def ending_jobs(spark: SparkSession) -> Generator[None]:
+    """Has the jobs that begin inside end if it is left by an exception, an interrupt above all."""
+    tag = _Tag(spark)
+    tag.put_on()
+    try:
+        yield
+    except BaseException:
+        tag.cancel()
+        raise
+    finally:
+        tag.take_off()
+
+
+class _Tag:
+    """A tag on the jobs that this thread starts."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._name = f"sparkawait-{uuid.uuid4().hex}"
+        self._is_on = False
+
+    def put_on(self) -> None:
+        """Puts it on all jobs that this thread starts from now on."""
+        # Where Spark lets nobody do so, jobs go on as they always did.
+        with contextlib.suppress(Exception):
+            if is_connect(self._spark):
+                self._spark.addTag(self._name)
+            else:
+                self._spark.sparkContext.addJobTag(self._name)
+            self._is_on = True
+
+    def take_off(self) -> None:
+        """Leaves later jobs of this thread alone."""
+        if not self._is_on:
+            return
+        self._is_on = False
+        with contextlib.suppress(Exception):
+            if is_connect(self._spark):
+                self._spark.removeTag(self._name)
+            else:
+                self._spark.sparkContext.removeJobTag(self._name)
+
+    def cancel(self) -> int:
+        """Cancels the jobs that have it; returns how many there were, as far as Spark tells."""
+        if not self._is_on:
+            return 0
+        if is_connect(self._spark):
+            return _asked(lambda: len(self._spark.interruptTag(self._name)))
+        context: Any = self._spark.sparkContext
+        if _left_in_the_middle(context):
+            # Its thread in the JVM has the tag, and no other has.
+            self._is_on = False
+        return _asked(lambda: self._cancel_jobs(context), again=True)
+
+    def _cancel_jobs(self, context: Any) -> int:
+        scala = context._jsc.sc()  # noqa: SLF001 - PySpark tells nothing of the tags of a job
+        store, count = scala.statusStore(), 0
+        of_streams = _runs_of_streams(self._spark)
+        for job_id in context.statusTracker().getActiveJobsIds():
+            job = store.job(job_id)
+            group = job.jobGroup()
+            # A streaming query has the tags of the thread that started it, and goes on.
+            is_of_stream = group.isDefined() and str(group.get()) in of_streams
+            if job.jobTags().contains(self._name) and not is_of_stream:
+                scala.cancelJob(job_id)
+                count += 1
+        return count
+
+
+def _left_in_the_middle(context: Any) -> bool:
+    """Gives the connection of this thread to the JVM up if an interrupt left it in a command.
+
+    It would take the answer to that for the answer to the next command, and wait for it.
+    """
+    client = context._gateway._gateway_client  # noqa: SLF001 - Py4J has no way to say so
+    get: Any = getattr(client, "get_thread_connection", None)
+    connection = None if get is None else get()
+    # Between two commands it is in the deque, which holds it.
+    if connection is None or connection in client.deque:
+        return False
+    connection.close(reset=True)
+    return True
+
+
+def _runs_of_streams(spark: SparkSession) -> set[str]:
+    """Returns the ids of the runs of all streaming queries of the application."""
+    session: Any = spark
+    queries = session._jsparkSession.sharedState().activeStreamingQueries()  # noqa: SLF001
+    return {str(query.runId()) for query in queries.values()}
+
+
+def _asked(cancel: Callable[[], int], *, again: bool = False) -> int:
+    """Cancels jobs in a thread of its own, which has a connection of its own to Spark.
+
+    Args:
+        cancel: Returns how many there were.
+        again: Whether the command that was interrupted may start its job after that: it goes on
+            until one is cancelled.
+    """
+    counts: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+    def run() -> None:
+        end = time.monotonic() + _PATIENCE
+        try:
+            count = cancel()
+            counts.put(count)
+            while again and count == 0 and time.monotonic() < end:
+                time.sleep(_PAUSE)
+                count = cancel()
+        except Exception as error:  # noqa: BLE001 - the application may have ended by then
+            _logger.warning("jobs of Spark that nobody waits for were not cancelled: %s", error)
+            counts.put(0)
+
+    threading.Thread(target=run, name="sparkawait-cancel", daemon=True).start()
+    with contextlib.suppress(queue.Empty):
+        return counts.get(timeout=_PATIENCE)
+    return 0
+
+
+class _Cells:
+    """Puts a tag on the jobs of each cell, and cancels those of a cell that was interrupted."""
+
+    def __init__(self) -> None:
+        self.spark: SparkSession | None = None
+        self._tag: _Tag | None = None
+
+    def begin(self, *_: object) -> None:
+        """A cell begins, or the first call is written in it."""
+        if self.spark is None or self._tag is not None:
+            return
+        self._tag = _Tag(self.spark)
+        self._tag.put_on()
+
+    def end(self, result: Any) -> None:
+        """A cell has ended; `result` is IPython's."""
+        tag, self._tag = self._tag, None
+        if tag is None:
+            return
+        if _is_interrupt(result.error_in_exec) and (count := tag.cancel()):
+            jobs = "job" if count == 1 else "jobs"
+            sys.stderr.write(f"sparkawait: cancelled {count} {jobs} of this cell\n")
+        tag.take_off()
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Tells whether it is an interrupt, or came of one.
+
+    What PySpark does at its end may fail then, since Py4J is about to close connections.
+    """
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__context__
+    return False
+
+
+_CELLS = _Cells()
+_WATCHED: set[int] = set()
+
+
+def watch_cells(spark: SparkSession) -> None:
+    """In a notebook, has the jobs end of each cell from this one on that is interrupted.
+
+    Args:
+        spark: The session of a call that was written in the cell that runs.
+    """
+    shell = _shell()
+    if shell is None or threading.current_thread() is not threading.main_thread():
+        return
+    _CELLS.spark = spark
+    _CELLS.begin()
+    if id(shell) not in _WATCHED:
+        _WATCHED.add(id(shell))
+        shell.events.register("pre_run_cell", _CELLS.begin)
+        shell.events.register("post_run_cell", _CELLS.end)
+
+
+def _shell() -> Any:
+    """Returns the shell of IPython that this process runs, if it does; does not import it."""
+    module = sys.modules.get("IPython")
+    return None if module is None else module.get_ipython()

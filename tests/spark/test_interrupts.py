@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is interrupted on the driver ends its jobs, and with them its calls."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from types import SimpleNamespace
+
+import pytest
+from py4j.protocol import Py4JNetworkError
+
+import sparkawait as sa
+from sparkawait.spark import interrupts
+from tests.spark.calls import CallLog
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.spark
+
+ROWS = 37
+INTERRUPTS = (KeyboardInterrupt, Py4JNetworkError)
+"""What PySpark may raise: Py4J closes connections at an interrupt, sometimes one that it needs."""
+
+
+@contextlib.contextmanager
+def interrupt_when(has_begun: Callable[[], object]) -> Iterator[None]:
+    """Interrupts what is done inside as a kernel of notebooks does it."""
+
+    def interrupt() -> None:
+        has_begun()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    # PySpark's own handler cancels all jobs; a kernel has put this one in its place.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+        signal.signal(signal.SIGINT, before)
+
+
+@dataclass
+class Endless:
+    """A function that is called and never answers."""
+
+    calls: CallLog
+
+    @cached_property
+    def function(self):
+        calls = self.calls
+
+        @sa.async_function("v long", timeout=None)
+        async def ask(row):
+            calls.add(row.id)
+            await asyncio.Event().wait()
+
+        return ask
+
+    def is_called(self) -> None:
+        """Returns once it was called."""
+        wait_until(lambda: bool(self.calls.counts()))
+
+
+@pytest.fixture
+def endless(calls):
+    return Endless(calls)
+
+
+def numbers(spark):
+    return spark.range(ROWS, numPartitions=5)
+
+
+def active_jobs(spark) -> set[int]:
+    return set(spark.sparkContext.statusTracker().getActiveJobsIds())
+
+
+def has_tags(spark) -> bool:
+    return bool(list(spark.sparkContext.getJobTags()))
+
+
+@pytest.mark.parametrize("action", ["write_once", "send", "split"])
+def test_an_action_of_ours_ends_its_jobs(spark, tmp_path, endless, action):
+    rows, ask, out = numbers(spark), endless.function, str(tmp_path / "out")
+    act = {
+        "write_once": lambda: sa.write_once(rows, ask, out, key="id"),
+        "send": lambda: sa.send(rows, ask),
+        "split": lambda: sa.split(sa.unordered_wait(rows, ask, on_error="capture"), out),
+    }[action]
+
+    with pytest.raises(INTERRUPTS), interrupt_when(endless.is_called):
+        act()
+
+    wait_until(lambda: not active_jobs(spark))
+    # The answer to what was interrupted is not taken for the answer to something else.
+    assert spark.range(13).count() == 13
+    assert not has_tags(spark)
+
+
+def test_preview_ends_its_job(spark):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/{{id}}"
+        look_up = sa.http.get(url, "v long", client=sa.http.Client(proxy=False))
+
+        with pytest.raises(INTERRUPTS), interrupt_when(server.accept):
+            sa.http.preview(numbers(spark), look_up)
+
+        wait_until(lambda: not active_jobs(spark))
+
+
+def test_an_action_that_ends_leaves_the_jobs_of_its_thread_alone(spark, look_up):
+    with pytest.raises(ZeroDivisionError), interrupts.ending_jobs(spark):
+        raise ZeroDivisionError
+
+    assert sa.send(numbers(spark), look_up).rows == ROWS
+    assert not has_tags(spark)
+
+
+class Shell:
+    """What IPython tells of its cells."""
+
+    def __init__(self) -> None:
+        self.hooks = {"pre_run_cell": [], "post_run_cell": []}
+        self.events = SimpleNamespace(register=lambda name, hook: self.hooks[name].append(hook))
+        self.last_error: BaseException | None = None
+
+    def run(self, cell: Callable[[], object]) -> None:
+        """Runs a cell."""
+        self.last_error = None
+        for hook in self.hooks["pre_run_cell"]:
+            hook(SimpleNamespace())
+        try:
+            cell()
+        except INTERRUPTS as error:
+            # As IPython does, it keeps the frames through which the error has passed.
+            self.last_error = error
+        for hook in self.hooks["post_run_cell"]:
+            hook(SimpleNamespace(error_in_exec=self.last_error))
+
+
+@pytest.fixture
+def shell(monkeypatch):
+    shell = Shell()
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    monkeypatch.setattr(interrupts, "_CELLS", interrupts._Cells())
+    monkeypatch.setattr(interrupts, "_WATCHED", set())
+    return shell
+
+
+def test_a_cell_that_is_interrupted_ends_its_jobs_and_no_others(
+    spark, tmp_path, endless, shell, capsys
+):
+    free = tmp_path / "free"
+
+    @sa.async_function("v long", timeout=None)
+    def wait(row):
+        wait_until(free.exists, patience=120)
+        return {"v": row.id}
+
+    came = []
+    other = threading.Thread(
+        target=lambda: came.append(sa.unordered_wait(spark.range(1, numPartitions=1), wait).count())
+    )
+    source = tmp_path / "in"
+    source.mkdir()
+    (source / "rows").write_text("\n".join(json.dumps({"id": id_}) for id_ in range(7)))
+    stream = spark.readStream.schema("id long").json(str(source))
+
+    def jobs_are(count: int) -> None:
+        wait_until(lambda: len(active_jobs(spark)) == count)
+
+    shell.run(other.start)
+    jobs_are(1)
+    queries, outs = [], []
+    shell.run(lambda: outs.append(sa.unordered_wait(numbers(spark), endless.function)))
+
+    def cell() -> None:
+        queries.append(sa.unordered_wait(stream, wait).writeStream.format("noop").start())
+        jobs_are(2)
+        with interrupt_when(lambda: jobs_are(3)):
+            outs[0].write.parquet(str(tmp_path / "out"))
+
+    try:
+        shell.run(cell)
+
+        assert isinstance(shell.last_error, INTERRUPTS)
+        assert capsys.readouterr().err.endswith("sparkawait: cancelled 1 job of this cell\n")
+        jobs_are(2)
+        shell.run(free.touch)
+        other.join()
+        assert came == [1]
+        (query,) = queries
+        query.processAllAvailable()
+        assert sum(it["numInputRows"] for it in query.recentProgress) == 7
+        shell.run(lambda: came.append(spark.range(13).count()))
+        assert came == [1, 13]
+        assert not has_tags(spark)
+    finally:
+        free.touch()
+        for query in queries:
+            query.stop()
+
+
+def test_a_cell_that_fails_or_ends_cancels_nothing(spark, look_up, shell, capsys):
+    came = []
+    shell.run(lambda: came.append(sa.unordered_wait(numbers(spark), look_up, on_error="capture")))
+    shell.run(lambda: came.append(came[0].count()))
+
+    assert came[1] == ROWS
+    assert not has_tags(spark)
+    assert "cancelled" not in capsys.readouterr().err

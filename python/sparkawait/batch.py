@@ -29,13 +29,13 @@ class Batch:
             is faster.
         linger: Longest time that a row waits for company: str with unit, timedelta or seconds.
         split_on_error: Whether a call that raises is made again for each half of its rows, until
-            the rows at fault are alone: they fail, the others have their results. Each half is a
-            call like any: an attempt of its rows, which takes permits of rate limits but no retry.
-            One row at fault of n costs twice log2(n) more calls, and n rows cost less than twice n
-            calls, whatever they raise, unless rows come back from a limit so late that they go
-            apart. False fails all rows of the call. Not split is a call whose exception asks to
-            come again later, as `sparkawait.RetryAfter` does, and one that does not return a list
-            with one result per row.
+            the rows at fault are alone: they fail, the others have their results. Before that, up
+            to log2(n) of n rows are called for alone, unless the exception has status 400, 413 or
+            422: if none is answered, the service is down and all rows fail. Each half is a call
+            like any: an attempt of its rows, which takes permits of rate limits but no retry. One
+            row at fault of n costs 3 log2(n) more calls at most. False fails all rows of the call.
+            Not split is a call whose exception asks to come again later, as `sparkawait.RetryAfter`
+            does, and one that does not return a list with one result per row.
         arrow: Calls the function with a `pyarrow.RecordBatch` of the rows, instead of a list.
             It returns one of as many rows, in their order, with the declared columns by name; what
             has ``__arrow_c_stream__``, such as a data frame of polars, will do. For clients and

@@ -16,7 +16,13 @@ from sparkawait.functions import async_function
 SPLITTING = Batch(max_rows=1000, linger=0, split_on_error=True)
 
 
-def poisoned(poison, batch=SPLITTING, error=ValueError):
+class RefusedError(Exception):
+    """What clients raise for a 422: the rows are at fault."""
+
+    status = 422
+
+
+def poisoned(poison, batch=SPLITTING, error=RefusedError):
     """A function that fails with each row in `poison`, and the rows of its calls."""
     calls = []
 
@@ -41,6 +47,82 @@ def test_the_row_at_fault_fails_alone(session, rows):
     assert list(port.failures) == [5]
     assert port.results == {i: [{"y": 2 * i}] for i in range(8) if i != 5}
     assert calls == [[*range(8)], [0, 1, 2, 3], [4, 5, 6, 7], [4, 5], [6, 7], [4], [5]]
+
+
+def test_an_outage_is_not_multiplied(session, rows):
+    """Some rows are called for alone; if none is answered, the service is down."""
+    calls = []
+
+    @async_function("y bigint", batch=SPLITTING)
+    async def down(rows):
+        calls.append([row["x"] for row in rows])
+        raise ConnectionError(len(calls))
+
+    port = session(down).run(*rows(64), turns=200)
+
+    assert calls == [[*range(64)], [0], [10], [20], [30], [40], [50]]
+    told = {row: error.args[0] for row, (error, *_) in port.failures.items()}
+    assert told == dict.fromkeys(range(64), 1) | {0: 2, 10: 3, 20: 4, 30: 5, 40: 6, 50: 7}
+
+
+@pytest.mark.parametrize(
+    ("poison", "alone"), [({5}, [[0]]), ({0}, [[0], [2]]), ({0, 2, 7}, [[0], [2], [4]])]
+)
+def test_once_a_row_is_answered_the_others_are_at_fault(session, rows, poison, alone):
+    function, calls = poisoned(poison, error=ValueError)
+
+    port = session(function).run(*rows(8), turns=100)
+
+    assert set(port.failures) == poison
+    assert {row: error.args for row, (error, *_) in port.failures.items()} == {
+        row: (row,) for row in poison
+    }
+    assert port.results == {i: [{"y": 2 * i}] for i in range(8) if i not in poison}
+    assert calls[: len(alone) + 1] == [[*range(8)], *alone]
+    assert len(calls[len(alone) + 1]) == (8 - len(alone)) // 2
+
+
+def test_a_service_that_asks_to_wait_meanwhile_is_asked_no_more(session, rows):
+    calls = []
+
+    @async_function("y bigint", batch=SPLITTING)
+    async def busy(rows):
+        calls.append(len(rows))
+        raise ValueError if len(calls) == 1 else RetryAfter("7s")
+
+    port = session(busy).run(*rows(13), turns=100)
+
+    assert calls == [13, 1]
+    assert len(port.failures) == 13
+
+
+def test_rows_that_nobody_waits_for_are_not_called_for_alone(session, rows):
+    gates, calls = [], []
+
+    @async_function("y bigint", batch=SPLITTING)
+    async def wait(rows):
+        calls.append([row["x"] for row in rows])
+        gates.append(asyncio.get_running_loop().create_future())
+        await gates[-1]
+        return [{"y": row["x"]} for row in rows]
+
+    one = session(wait)
+    one.run(*rows(8))
+    gates[0].set_exception(ValueError())
+    one.turn()
+    port = one.run(cancelled=[2, 3])
+    gates[1].set_exception(ValueError())
+    one.turn()
+    assert calls[1:] == [[0], [4]]
+    one.run(cancelled=[5, 6, 7])
+    gates[2].set_result(None)
+    one.turn()
+
+    assert calls[3:] == [[1]]
+    gates[3].set_result(None)
+    one.turn()
+    assert sorted(port.results) == [1, 4]
+    assert sorted(port.failures) == [0]
 
 
 def test_without_it_all_rows_of_the_call_fail(session, rows):
@@ -134,7 +216,7 @@ def test_rows_that_nobody_waits_for_are_not_asked_for_again(session, rows):
     one = session(wait)
     one.run(*rows(8))
     one.run(cancelled=[0, 1, 6])
-    gate[0].set_exception(ValueError())
+    gate[0].set_exception(RefusedError())
     one.turn()
     assert calls[1:] == [[2, 3], [4, 5, 7]]
 
@@ -221,7 +303,7 @@ def test_parts_of_a_channel_wait_for_its_calls(session, rows):
     for row in (*part, *other):
         row.__sparkawait_channel__ = row["x"] // 9
     one.run(*part)
-    gates[0].set_exception(ValueError())
+    gates[0].set_exception(RefusedError())
     one.turn()
     assert calls[1:] == [[0, 1]], "the channel has one call at a time"
     one.run(*other)
@@ -259,7 +341,7 @@ def test_the_call_ends_when_nobody_waits_for_any_part(session, rows):
 
     one = session(wait)
     one.run(*rows(4))
-    gate[0].set_exception(ValueError())
+    gate[0].set_exception(RefusedError())
     one.turn()
     one.run(cancelled=[0, 1, 2, 3])
 
@@ -292,6 +374,46 @@ def test_exactly_the_rows_at_fault_fail(session, rows, data, count):
     # Two more calls in each round of halving, for each row at fault.
     rounds = (count - 1).bit_length()
     assert len(calls) <= 1 + 2 * rounds * len(poison)
+
+
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40
+)
+@given(data=st.data(), count=st.integers(1, 40))
+def test_whatever_is_raised_rows_fail_that_must_and_no_others_of_a_service_that_is_well(
+    session, rows, data, count
+):
+    poison = data.draw(st.sets(st.integers(0, count - 1)))
+    function, calls = poisoned(poison, error=ValueError)
+
+    port = session(function).run(*rows(count), turns=8 * count + 40)
+
+    is_down = poison and all(it in poison for it in batch_lines.asked_alone(count))
+    assert set(port.failures) == (set(range(count)) if is_down else poison)
+    assert set(port.results) == set(range(count)) - set(port.failures)
+    assert len(calls) <= 2 * count + 6
+
+
+@pytest.mark.parametrize("poison", [{5}, {0, 11}, set(range(13)), set()])
+def test_record_batches_are_divided_alike(poison):
+    import pyarrow as pa
+
+    calls = []
+
+    @async_function("y bigint", batch=Batch(max_rows=13, arrow=True, split_on_error=True))
+    async def double(batch):
+        numbers = batch["x"].to_pylist()
+        calls.append(numbers)
+        if bad := sorted(poison.intersection(numbers)):
+            raise ValueError(*bad[:1])
+        return pa.record_batch({"y": [2 * it for it in numbers]})
+
+    batch = pa.record_batch({"x": range(13)})
+    out = arrow.ordered_wait([batch], double, on_error="capture", retry=0).to_table()
+
+    assert out["y"].to_pylist() == [None if it in poison else 2 * it for it in range(13)]
+    if len(poison) == 13:
+        assert calls == [[*range(13)], [0], [4], [8]]
 
 
 def test_in_a_task_rows_are_found_and_tried_again():

@@ -308,6 +308,12 @@ def test_settle_needs_a_limit_where_several_may_be_meant_and_the_row():
     assert not remarks
 
 
+class RefusedError(Exception):
+    """What clients raise for a 422: the rows are at fault."""
+
+    status = 422
+
+
 @pytest.mark.parametrize("channel", [None, "tenant"])
 @pytest.mark.parametrize("scope", ["task", "host"])
 @pytest.mark.parametrize("burst", [1, 1000])
@@ -319,7 +325,7 @@ def test_a_limit_counts_the_calls_of_a_batched_function_if_asked_to(channel, sco
         calls.append(len(rows))
         tokens.extend(row["tokens"] for row in rows)
         if len(rows) > 1 and any(row["id"] == 7 for row in rows):
-            raise ValueError
+            raise RefusedError
         return [{"seen": row["id"]} for row in rows]
 
     name = f"requests {channel} {burst}"
@@ -335,6 +341,38 @@ def test_a_limit_counts_the_calls_of_a_batched_function_if_asked_to(channel, sco
 
 
 @pytest.mark.parametrize("arrow_batches", [False, True])
+def test_rows_that_are_called_for_alone_pay_for_each_call(arrow_batches):
+    calls = []
+
+    def fail_some(ids):
+        calls.append(len(ids))
+        if 7 in ids:
+            raise ValueError
+
+    batch = sa.Batch(31, linger="1s", split_on_error=True, arrow=arrow_batches)
+
+    @sa.async_function("seen bigint", batch=batch)
+    async def see_most(rows):
+        if arrow_batches:
+            fail_some(rows["id"].to_pylist())
+            return pa.record_batch({"seen": rows["id"]})
+        fail_some([row["id"] for row in rows])
+        return [{"seen": row["id"]} for row in rows]
+
+    limits = [
+        RateLimit("90001/s", 1009, 3, "task", name="rows"),
+        RateLimit("70001/s", 1009, 2, "task", name="requests", per="request"),
+    ]
+    many = pa.record_batch({"id": list(range(31))})
+    given = {"rate_limit": limits, "on_error": "capture", "capacity": 31}
+    rows, permits = run(see_most, many, timeout="1h", **given)
+
+    assert [it["id"] for it in rows if it["error"] is not None] == [7]
+    # All rows of the call come back before one is called for alone: the others of them pay, too.
+    assert permits == {"rows": 3 * (sum(calls) + 30), "requests": 2 * len(calls)}
+
+
+@pytest.mark.parametrize("arrow_batches", [False, True])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("channel", [None, "tenant"])
 @pytest.mark.parametrize("scope", ["task", "host"])
@@ -344,7 +382,7 @@ def test_the_parts_of_a_call_that_fails_pay_as_any_call(mode, channel, scope, ar
     def fail_some(ids):
         calls.append(len(ids))
         if any(it % 16 == 7 for it in ids):
-            raise ValueError(ids[0])
+            raise RefusedError(ids[0])
 
     @sa.async_function(
         "seen bigint", batch=sa.Batch(61, linger="1ms", split_on_error=True, arrow=arrow_batches)
@@ -380,10 +418,10 @@ def test_a_part_is_an_attempt_and_takes_no_retry():
     async def see_most(rows):
         calls.append([row["id"] for row in rows])
         if any(row["id"] == 3 for row in rows):
-            raise ConnectionError
+            raise RefusedError
         return [{"seen": row["id"]} for row in rows]
 
-    retry = sa.retry.fixed_delay(2, "1ms", if_exception=ConnectionError)
+    retry = sa.retry.fixed_delay(2, "1ms", if_exception=RefusedError)
     options = {"retry": retry, "info": "info", "on_error": "capture", "timeout": "1h"}
     rows, _ = run(see_most, capacity=10, **options)
 

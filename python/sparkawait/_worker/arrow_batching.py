@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from sparkawait._core import Row, RowGroup
 from sparkawait._plan.plan import Plan
-from sparkawait._worker.batch_lines import Line
-from sparkawait._worker.batching import BatchRunner, Call, may_be_of_rows
+from sparkawait._worker.batch_lines import Doubt, Line, asked_alone
+from sparkawait._worker.batching import BatchRunner, Call, is_of_rows, may_be_of_rows
 from sparkawait._worker.runner import Parts
 from sparkawait.exceptions import ErrorKind, ResultError
 
@@ -59,11 +59,13 @@ class ArrowRunner(BatchRunner):
         if len(group):
             yield self._line(key), group
 
-    def _new_line(self, key: int | None, missing: int | None = None) -> Line:
-        return GroupLine(key, missing)
+    def _new_line(
+        self, key: int | None, missing: int | None = None, doubt: Doubt | None = None
+    ) -> Line:
+        return GroupLine(key, missing, doubt)
 
-    def _new_call(self, line: Line, rows: Any) -> Call:
-        return ArrowCall(self, line, rows)
+    def _new_call(self, line: Line, rows: Any, doubt: Doubt) -> Call:
+        return ArrowCall(self, line, rows, doubt)
 
 
 class GroupLine(Line):
@@ -110,18 +112,23 @@ class GroupLine(Line):
 class ArrowCall(Call):
     """A call of `async_invoke_batch` with a record batch."""
 
-    def __init__(self, runner: ArrowRunner, line: Line, rows: RowGroup) -> None:
+    def __init__(self, runner: ArrowRunner, line: Line, rows: RowGroup, doubt: Doubt) -> None:
         """Starts the call."""
-        super().__init__(runner, line, rows)
+        super().__init__(runner, line, rows, doubt)
         self._results = runner.results
         # A copy, since what is called for keeps its rows.
         self._wanted = rows.split(0)
         self._wanted.extend(rows)
         self._is_cancelled = False
+        self._alone: int | None = None
+        """The row that is called for alone, which is not among the wanted ones."""
 
     def cancel_rows(self, ids: set[int]) -> None:
         """Forgets these rows; the call is cancelled when nobody waits for it any more."""
-        if len(self._wanted) and not self._wanted.drop(ids):
+        if self._alone in ids:
+            self._alone = None
+        had = len(self._wanted)
+        if self._alone is None and had and not self._wanted.drop(ids):
             self.cancel()
 
     def cancel(self) -> None:
@@ -137,6 +144,22 @@ class ArrowCall(Call):
             rows.extend(self._wanted)
         if not len(rows):
             return
+        if self.doubt.error is not None and len(rows) > 1:
+            await self._look_for_rows_at_fault(rows, self.doubt.error)
+            return
+        error = await self._ask(rows)
+        if error is None or self._is_cancelled:
+            return
+        if not (runner.splits and len(rows) > 1 and may_be_of_rows(error)):
+            runner.replies.fail(rows, error)
+        elif self.doubt.is_proven or is_of_rows(error):
+            self._halve(error, self.doubt)
+        else:
+            self._call_again(self._wanted, error, Doubt(error=error))
+
+    async def _ask(self, rows: RowGroup) -> BaseException | None:
+        """Calls for rows; returns what was raised, if they were not answered."""
+        runner = self._runner
         if runner.counts_requests:
             runner.port.request(rows)
         try:
@@ -145,18 +168,37 @@ class ArrowCall(Call):
         except ResultError as error:
             runner.replies.fail(rows, error, error.kind)
         except BaseException as error:  # noqa: BLE001 - it is the outcome of the rows
-            if self._is_cancelled:
-                return
-            if runner.splits and len(rows) > 1 and may_be_of_rows(error):
-                self._call_again(self._wanted.split(len(self._wanted) // 2), error)
-                self._call_again(self._wanted, error)
-            else:
-                runner.replies.fail(rows, error)
+            return error
         else:
             runner.replies.finish_group(rows, results)
+        return None
 
-    def _call_again(self, part: RowGroup, error: BaseException) -> None:
-        self._runner.call_again(self.line, part.numbers(), part, error)
+    async def _look_for_rows_at_fault(self, rows: RowGroup, error: BaseException) -> None:
+        """Does what a call of a list of rows does."""
+        replies, numbers, is_well = self._runner.replies, rows.numbers(), False
+        for place in asked_alone(len(numbers)):
+            row = self._wanted.take({numbers[place]})
+            if not len(row):
+                continue
+            its = await self._ask(row)
+            if self._is_cancelled:
+                return
+            is_well = its is None
+            if its is not None:
+                replies.fail(row, its)
+            if its is None or not may_be_of_rows(its):
+                break
+        if is_well:
+            self._halve(error, Doubt(is_proven=True))
+        elif len(self._wanted):
+            replies.fail(self._wanted, error)
+
+    def _halve(self, error: BaseException, doubt: Doubt) -> None:
+        self._call_again(self._wanted.split(len(self._wanted) // 2), error, doubt)
+        self._call_again(self._wanted, error, doubt)
+
+    def _call_again(self, part: RowGroup, error: BaseException, doubt: Doubt) -> None:
+        self._runner.call_again(self.line, part.numbers(), part, error, doubt)
 
 
 class Results:

@@ -9,14 +9,35 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from sparkawait._core import Debloater, Row
 
-__all__ = ["CallSize", "Divided", "Line", "Timers"]
+__all__ = ["CallSize", "Divided", "Doubt", "Line", "Timers", "asked_alone"]
 
 _CELL_BYTES = 8
 """Counted for a cell without a length, such as a number."""
+
+
+class Doubt(NamedTuple):
+    """Whom it is laid to if a call for many rows fails: its rows, or the state of its service.
+
+    Attributes:
+        is_proven: Its rows: a part of the same call was answered.
+        error: What the call raised. Some rows are called for alone, which will tell.
+    """
+
+    is_proven: bool = False
+    error: BaseException | None = None
+
+
+def asked_alone(rows: int) -> range:
+    """Returns which rows of so many are called for alone before the service is blamed.
+
+    Where there are more rows, more may be at fault.
+    """
+    most = min(max(rows.bit_length() - 1, 2), rows)
+    return range(0, rows, rows // most)[:most]
 
 
 class Line:
@@ -27,14 +48,18 @@ class Line:
         calls: Calls of the channel that are in flight; those of parts count in its own line.
         held: Lines of parts that wait for one of these calls to end.
         missing: Rows of the part that have not come back yet; ``None`` where any row may come.
+        doubt: Whom it is laid to if a call for them fails.
         is_ready: Whether it stands in line for a call.
     """
 
-    __slots__ = ("_bytes", "calls", "held", "is_ready", "key", "missing", "waiting")
+    __slots__ = ("_bytes", "calls", "doubt", "held", "is_ready", "key", "missing", "waiting")
 
-    def __init__(self, key: int | None, missing: int | None = None) -> None:
+    def __init__(
+        self, key: int | None, missing: int | None = None, doubt: Doubt | None = None
+    ) -> None:
         """Holds no rows."""
         self.key = key
+        self.doubt = doubt or Doubt()
         self.waiting: deque[tuple[Row, int, float]] = deque()
         self._bytes = 0
         self.calls = 0

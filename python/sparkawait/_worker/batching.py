@@ -14,14 +14,14 @@ from typing import Any, cast
 
 from sparkawait._core import Row
 from sparkawait._plan.plan import Plan
-from sparkawait._worker.batch_lines import CallSize, Divided, Line, Timers
-from sparkawait._worker.retry_after import announced_delay
+from sparkawait._worker.batch_lines import CallSize, Divided, Doubt, Line, Timers, asked_alone
+from sparkawait._worker.retry_after import announced_delay, answered_status
 from sparkawait._worker.runner import Parts, Runner
 from sparkawait.batch import Batch
 from sparkawait.exceptions import AsyncFunctionError, AsyncIOError, ErrorKind, ResultError, leaves
 from sparkawait.retry import RetryAfter
 
-__all__ = ["BatchRunner", "may_be_of_rows"]
+__all__ = ["BatchRunner", "is_of_rows", "may_be_of_rows"]
 
 
 class BatchRunner(Runner):
@@ -77,7 +77,12 @@ class BatchRunner(Runner):
             self._send_due()
 
     def call_again(
-        self, line: Line, attempts: Iterable[int], part: Any, error: BaseException
+        self,
+        line: Line,
+        attempts: Iterable[int],
+        part: Any,
+        error: BaseException,
+        doubt: Doubt | None = None,
     ) -> None:
         """Has rows of a call that failed called again, together if they come in time.
 
@@ -86,10 +91,11 @@ class BatchRunner(Runner):
             attempts: The numbers of the attempts at the rows.
             part: The rows, or a group of them; there may be none.
             error: What the call has raised.
+            doubt: Whom it is laid to if a call for them fails, too.
         """
         if len(part):
             # Before the operator hears of it: they may come back at once.
-            self._divided.add(attempts, self._new_line(line.key, len(part)))
+            self._divided.add(attempts, self._new_line(line.key, len(part), doubt))
             self.replies.divide(part, error)
 
     def _start(self, calls: list[Row]) -> None:
@@ -125,8 +131,10 @@ class BatchRunner(Runner):
             line = self._lines[key] = self._new_line(key)
         return line
 
-    def _new_line(self, key: int | None, missing: int | None = None) -> Line:
-        return Line(key, missing)
+    def _new_line(
+        self, key: int | None, missing: int | None = None, doubt: Doubt | None = None
+    ) -> Line:
+        return Line(key, missing, doubt)
 
     def _make_ready(self, line: Line) -> None:
         if not line.is_ready:
@@ -155,14 +163,14 @@ class BatchRunner(Runner):
     def _send(self, line: Line, home: Line) -> None:
         home.calls += 1
         rows = line.take(self._size.rows, self._max_bytes)
-        self._calls.add(self._new_call(home, rows))
+        self._calls.add(self._new_call(home, rows, line.doubt))
         if line.waiting:
             self._timers.add(line)
         else:
             self._parts.discard(line)
 
-    def _new_call(self, line: Line, rows: Any) -> Call:
-        return BatchCall(self, line, rows)
+    def _new_call(self, line: Line, rows: Any, doubt: Doubt) -> Call:
+        return BatchCall(self, line, rows, doubt)
 
     def _is_due(self, line: Line, now: float) -> bool:
         if not line.waiting:
@@ -217,12 +225,14 @@ class Call(ABC):
         runner: Makes it.
         line: That of the channel of the rows.
         rows: One or more.
+        doubt: Whom it is laid to if it fails.
     """
 
-    def __init__(self, runner: BatchRunner, line: Line, rows: Any) -> None:
+    def __init__(self, runner: BatchRunner, line: Line, rows: Any, doubt: Doubt) -> None:
         """Starts the call."""
         self.line = line
         self.size = len(rows)
+        self.doubt = doubt
         self._runner = runner
         self._rows = rows
         self.task = asyncio.Task(self._run(), loop=runner.loop, name="sparkawait-batch")
@@ -258,9 +268,9 @@ class BatchCall(Call):
     text that is not UTF-8 before it has waited for anything.
     """
 
-    def __init__(self, runner: BatchRunner, line: Line, rows: list[Row]) -> None:
+    def __init__(self, runner: BatchRunner, line: Line, rows: list[Row], doubt: Doubt) -> None:
         """Starts the call."""
-        super().__init__(runner, line, rows)
+        super().__init__(runner, line, rows, doubt)
         self._wanted = {row.__sparkawait_attempt__ for row in rows}
 
     def cancel_rows(self, ids: set[int]) -> None:
@@ -280,6 +290,9 @@ class BatchCall(Call):
             rows = self._wanted_of(rows)
         if not rows:
             return
+        if self.doubt.error is not None and len(rows) > 1:
+            await self._look_for_rows_at_fault(rows, self.doubt.error)
+            return
         if runner.counts_requests:
             runner.port.request(rows[0])
         has_waited: list[bool] = []
@@ -297,16 +310,57 @@ class BatchCall(Call):
         if unreadable := _unreadable(rows, error):
             self._set_apart(wanted, unreadable, error, has_waited=has_waited)
         elif self._runner.splits and len(rows) > 1 and may_be_of_rows(error):
-            half = len(wanted) // 2
-            self._call_again(wanted[:half], error)
-            self._call_again(wanted[half:], error)
+            if self.doubt.is_proven or is_of_rows(error):
+                self._halve(wanted, error, self.doubt)
+            else:
+                self._call_again(wanted, error, Doubt(error=error))
         else:
             for row in wanted:
                 self._runner.replies.fail(row, error)
 
-    def _call_again(self, part: list[Row], error: BaseException) -> None:
+    async def _look_for_rows_at_fault(self, rows: list[Row], error: BaseException) -> None:
+        """Calls for some rows alone, in turn.
+
+        Once one is answered, the service is well, and the others are halved. If none is, they fail
+        as their call did.
+        """
+        runner, failed = self._runner, dict[Row, BaseException]()
+        answered: Row | None = None
+        for place in asked_alone(len(rows)):
+            row = rows[place]
+            if row.__sparkawait_attempt__ not in self._wanted:
+                continue
+            if runner.counts_requests:
+                runner.port.request(row)
+            try:
+                results = await runner.invoke([row])
+            except BaseException as its:  # noqa: BLE001 - it is the outcome of the row
+                failed[row] = its
+                if not may_be_of_rows(its):
+                    break
+            else:
+                answered = row
+                self._finish([row], results)
+                break
+        rest = [it for it in self._wanted_of(rows) if it is not answered and it not in failed]
+        for row in self._wanted_of(list(failed)):
+            runner.replies.fail(row, failed[row])
+        if answered is not None:
+            self._halve(rest, error, Doubt(is_proven=True))
+            return
+        for row in rest:
+            runner.replies.fail(row, error)
+
+    def _halve(self, wanted: list[Row], error: BaseException, doubt: Doubt) -> None:
+        half = len(wanted) // 2
+        self._call_again(wanted[:half], error, doubt)
+        self._call_again(wanted[half:], error, doubt)
+
+    def _call_again(
+        self, part: list[Row], error: BaseException, doubt: Doubt | None = None
+    ) -> None:
         attempts = [row.__sparkawait_attempt__ for row in part]
-        self._runner.call_again(self.line, attempts, part, error)
+        self._runner.call_again(self.line, attempts, part, error, doubt)
 
     def _set_apart(
         self,
@@ -367,6 +421,14 @@ def may_be_of_rows(error: BaseException) -> bool:
     asks_to_wait = any(isinstance(it, RetryAfter) for it in leaves(error))
     asks_to_wait = asks_to_wait or announced_delay(error) is not None
     return isinstance(error, Exception) and not asks_to_wait
+
+
+def is_of_rows(error: BaseException) -> bool:
+    """Tells whether the service has said that some rows are at fault."""
+    return answered_status(error) in _ABOUT_ROWS
+
+
+_ABOUT_ROWS = (400, 413, 422)
 
 
 def _check_count(results: object, rows: int) -> ResultError | None:

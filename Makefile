@@ -169,7 +169,7 @@ combinations: dev ## search for options that do not go together, and for argumen
 	ARGUMENTS=150 $(PY) -m pytest --quiet tests/properties/test_arguments.py
 
 .PHONY: test-rust
-test-rust: $(VENV)/.packages ## the tests of the crates, doc tests included
+test-rust: $(VENV)/.packages $(VENV)/.servers ## the tests of the crates, doc tests included
 	MAKEFLAGS= cargo test $(TESTED) --locked --quiet
 
 # As `make demo` builds it: quicker than the tests, and quicker to build than a release.

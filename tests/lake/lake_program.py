@@ -28,6 +28,9 @@ RUNS = [(0, 211), (211, 401)]
 ARRIVALS = [(0, 97), (97, 211), (211, 307)]
 """Ids of the orders that come in a stream: first, while the table refuses them, and behind that."""
 
+AGAIN = (307, 320)
+"""And of those that a query with a new checkpoint finds."""
+
 PATIENCE = 240.0
 """Seconds in which rows get to a table, on a machine that does other things."""
 
@@ -48,6 +51,7 @@ def rows_of(table: DataFrame) -> list[dict[str, Any]]:
 class Delta:
     """A Delta table, which a constraint lets refuse rows."""
 
+    name = "delta"
     page = "delta.py"
     query = "to_delta"
 
@@ -68,6 +72,7 @@ class Delta:
 class Iceberg:
     """An Iceberg table, which a format that does not exist lets refuse everything."""
 
+    name = "iceberg"
     page = "iceberg.py"
     query = "to_iceberg"
 
@@ -75,6 +80,8 @@ class Iceberg:
         self._spark = spark
 
     def read(self) -> DataFrame:
+        # Iceberg keeps the table as it was read last, as long as it is read every 30 seconds.
+        self._spark.sql("refresh table lake.sales.flowing")
         return self._spark.read.table("lake.sales.flowing")
 
     def refuse(self) -> None:
@@ -96,8 +103,21 @@ def wait_for(is_true: Callable[[], bool], what: str) -> None:
         time.sleep(0.3)
 
 
+def start_again(names: dict[str, Any], sink: Delta | Iceberg) -> Any:
+    """Starts the query with an empty checkpoint where the old one ended, as another page says."""
+    offsets = Path("checkpoints", f"flowing-{sink.name}", "offsets")
+    last = max((it for it in offsets.iterdir() if it.name.isdecimal()), key=lambda it: int(it.name))
+    ended = last.read_text().splitlines()[-1]
+    exec(Path("session.py").read_text().replace('"earliest"', repr(ended)), names)  # noqa: S102
+    exec(Path(sink.page).read_text().replace("flowing-", "again-"), names)  # noqa: S102
+    return names[sink.query]
+
+
 def flow(names: dict[str, Any], broker: str, sink: Delta | Iceberg) -> dict[str, Any]:
-    """Starts a query of the page, lets its table fail once, starts it again, and drains it."""
+    """Starts a query of the page, lets its table fail once, starts it again, and drains it.
+
+    Then it goes on with a new checkpoint.
+    """
     spark, code = names["spark"], Path(sink.page).read_text()
 
     def started() -> Any:
@@ -130,6 +150,10 @@ def flow(names: dict[str, Any], broker: str, sink: Delta | Iceberg) -> dict[str,
     query = started()
     wait_for(has(last[1]), f"row {last[1]} of {sink.query}")
     is_empty = sa.drain(query, timeout=PATIENCE)
+    orders(spark, broker, *AGAIN)
+    query = start_again(names, sink)
+    wait_for(has(AGAIN[1]), f"row {AGAIN[1]} of {sink.query}")
+    is_empty = sa.drain(query, timeout=PATIENCE) and is_empty
     return {
         "carried": max(numbers["carried"] for numbers in told),
         "failure": failure,

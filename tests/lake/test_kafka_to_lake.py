@@ -66,7 +66,9 @@ def run(how: str, folder: Path, broker: str, service: str) -> Any:
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-4000:]
+    # What the JVM says at its end is long, and comes behind the reason.
+    said = [line for line in done.stderr.splitlines() if not line.startswith("\tat ")]
+    assert done.returncode == 0, "\n".join(said)[-4000:]
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -96,10 +98,10 @@ def test_a_stream_that_goes_on_writes_each_record_once_though_its_table_fails(
         calls = server.stats()["requests"]
     assert seen["carried"] > 0, "calls take longer than a micro-batch waits for them"
     assert seen["failure"], "the table refused a micro-batch"
-    assert [row["order_id"] for row in seen["rows"]] == list(range(307))
+    assert [row["order_id"] for row in seen["rows"]] == list(range(320))
     assert [row["order_id"] for row in seen["rows"] if not has_its_customer(row)] == []
     assert seen["is_empty"]
-    assert 307 <= calls <= 307 + 114, "only what came while the table failed is called again"
+    assert 320 <= calls <= 320 + 114, "only what came while the table failed is called again"
 
 
 def has_its_customer(row: dict[str, Any]) -> bool:

@@ -23,6 +23,7 @@ LAYERS = {
     ),
     "sparkawait-connect": (BELOW_FUNCTIONS, {"pyo3"}),
     "sparkawait-wire": ({"sparkawait-core"}, {"tokio", "arrow", "pyo3"}),
+    "sparkawait-lease": (set(), {"tokio", "arrow", "pyo3", "redis"}),
     "sparkawait-testing": (BELOW_FUNCTIONS, {"pyo3", "redis", "rustls"}),
     "sparkawait-simulation": (BELOW_FUNCTIONS, {"pyo3", "hyper", "redis", "rustls"}),
     "sparkawait-macros": (set(), {"tokio", "arrow", "pyo3"}),

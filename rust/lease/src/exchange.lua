@@ -1,0 +1,171 @@
+-- One exchange of a worker with a limit: what it has used, and what it wants. `src/server.rs` does the
+-- same, number by number, and a test compares both.
+--
+-- KEYS: the limit; when workers have spoken; when they have wanted something. All in one slot, by a hash
+-- tag.
+-- ARGV: now in microseconds, or '' for the clock of the server
+--       kind, and its three numbers
+--       worker, number of its exchange
+--       want, least, charged, cost, since, back, left
+--       whether a limit that is new begins without what it saves, 0 or 1
+-- Returns what was granted, from when, until when, and all that was granted so far, as `since` says it; or when to ask again, and why nothing was granted.
+-- All numbers are whole and below 2^53, so that doubles hold them.
+
+local HOLD = 30000000      -- silent for so long, a worker has nothing any more
+local LASTS = 25000000     -- so long it may begin calls with what does not refill
+local LEASE = 200000       -- and so long with permits of a rate, at most
+local SHORTEST = 20000     -- and at least
+local QUANTUM = 200000     -- what all workers get at once of a rate, in time
+local HORIZON = 1000000    -- how far ahead a rate is promised
+local ACTIVE = 1000000     -- who has wanted something since then shares it
+local AGAIN = 100000       -- when to ask again for what no time brings
+
+local limit, lately, wanting = KEYS[1], KEYS[2], KEYS[3]
+local now = tonumber(ARGV[1])
+if not now then
+    local time = redis.call('TIME')
+    now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+end
+local kind, a, b, c = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local worker, number = ARGV[6], ARGV[7]
+local want, least = tonumber(ARGV[8]), tonumber(ARGV[9])
+local charged, cost, since = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
+local back, left = tonumber(ARGV[13]), tonumber(ARGV[14])
+local begins_empty = ARGV[15] == '1'
+
+local function text(value) return string.format('%.0f', value) end
+local function get(name) return tonumber(redis.call('HGET', limit, name) or '0') end
+local function set(name, value) redis.call('HSET', limit, name, text(value)) end
+
+-- Rows often cost the same, and what is too little for one would be lost.
+local function whole(amount)
+    if amount < least or least == 0 then return amount end
+    return amount - amount % least
+end
+
+-- The same name with other terms is another limit.
+local terms = kind .. ' ' .. text(a) .. ' ' .. text(b) .. ' ' .. text(c)
+local known = redis.call('HGET', limit, 'terms')
+if known and known ~= terms then return { 'terms', known } end
+-- No clock of a server goes back.
+now = math.max(now, get('now'))
+set('now', now)
+if not known then
+    redis.call('HSET', limit, 'terms', terms)
+    if kind == 'rate' and begins_empty then set('tat', now + math.floor(c * b / a)) end
+end
+local lives = 3600
+if kind == 'budget' then lives = 2592000 end
+redis.call('EXPIRE', limit, lives)
+
+-- An answer that was lost is given again.
+local own_number = 'n:' .. worker
+local own_answer = 'a:' .. worker
+if redis.call('HGET', limit, own_number) == number then
+    local words = {}
+    for word in string.gmatch(redis.call('HGET', limit, own_answer), '%S+') do
+        words[#words + 1] = word
+    end
+    return words
+end
+
+-- What a silent worker was granted is over for calls at a time, and spent of a budget: nobody can say
+-- what it has begun.
+local function forget(name)
+    if kind ~= 'rate' then
+        local own = get('f:' .. name)
+        set('flying', get('flying') - own)
+        if kind == 'budget' then set('spent', get('spent') + own) end
+    end
+    redis.call('HDEL', limit, 'f:' .. name, 'l:' .. name, 'n:' .. name, 'a:' .. name)
+    redis.call('ZREM', lately, name)
+    redis.call('ZREM', wanting, name)
+end
+for _, name in ipairs(redis.call('ZRANGEBYSCORE', lately, '-inf', '(' .. text(now - HOLD))) do
+    forget(name)
+end
+redis.call('ZADD', lately, text(now), worker)
+redis.call('EXPIRE', lately, lives)
+if want > 0 then
+    redis.call('ZADD', wanting, text(now), worker)
+    redis.call('EXPIRE', wanting, lives)
+end
+local active = redis.call('ZCOUNT', wanting, text(now - ACTIVE), '+inf')
+
+local answer
+
+if kind == 'rate' then
+    -- `a` permits in `b` microseconds, `c` of them at once.
+    local burst = math.floor(c * b / a)
+    local tat, ends, sum = get('tat'), get('ends'), get('sum')
+    -- A call has cost more than it was charged, or less. What was charged for nothing comes back, but not
+    -- so that the leases behind it could begin their calls when others may: any of them may do so as late
+    -- as the last one ends.
+    if cost > charged then
+        local more = math.ceil((cost - charged) * b / a)
+        tat, sum = math.max(tat, now) + more, sum + more
+    elseif cost < charged then
+        local behind = ends + math.max(sum - since, 0)
+        tat = math.max(tat - math.floor((charged - cost) * b / a), math.min(tat, behind))
+    end
+    if left >= 0 then
+        local told = now + math.max(burst - math.floor(left * b / a), 0)
+        tat, ends = math.max(tat, told), math.max(ends, told)
+    end
+    if want > 0 then
+        -- What comes soon, or half of what is there: a call may turn out to cost less than it asks for.
+        local saved = math.floor(math.max(burst - math.max(tat - now, 0), 0) * a / b)
+        local soon = math.floor(a * QUANTUM / b)
+        local share = math.floor(math.max(soon, math.floor(saved / 2)) / active)
+        -- More than is saved may not begin at once, unless it is one call that costs so much.
+        local granted = whole(math.min(want, math.max(least, math.min(share, c))))
+        local lasts = math.ceil(granted * b / a)
+        -- A permit may be used until its lease ends, so it counts from there. As long as the line is no
+        -- shorter than that, nothing is lost by it.
+        local lease = math.max(SHORTEST, math.min(LEASE, burst - lasts))
+        -- Its own length is not the line's: a dear row waits for its turn, and then for what it costs.
+        local line = math.max(tat, now) - burst
+        local from = math.max(now, line + lasts)
+        -- One place in line for each, or who asks first would get all.
+        local own = get('l:' .. worker)
+        if own > now then
+            answer = { 'again', text(own) }
+        elseif line > now + HORIZON then
+            answer = { 'again', text(line - HORIZON) }
+        else
+            local till = from + lease
+            tat, ends, sum = math.max(tat, till) + lasts, math.max(ends, till), sum + lasts
+            set('l:' .. worker, from)
+            answer = { 'lease', text(granted), text(from), text(till), text(sum) }
+        end
+    end
+    set('tat', tat)
+    set('ends', ends)
+    set('sum', sum)
+else
+    -- `a` permits in all, or at a time.
+    local flying, spent, own = get('flying'), get('spent'), get('f:' .. worker)
+    local ended = math.min(charged + back, own)
+    own, flying = own - ended, flying - ended
+    if kind == 'budget' then spent = spent + cost end
+    if want > 0 then
+        local free = math.max(a - spent - flying, 0)
+        local share = math.floor(free / (2 * active))
+        local granted = whole(math.min(want, math.max(least, share)))
+        if granted <= free then
+            own, flying = own + granted, flying + granted
+            answer = { 'lease', text(granted), text(now), text(now + LASTS), '0' }
+        elseif flying == 0 and kind == 'budget' then
+            answer = { 'never', text(free) }
+        else
+            answer = { 'settle', text(now + AGAIN) }
+        end
+    end
+    set('flying', flying)
+    set('spent', spent)
+    set('f:' .. worker, own)
+end
+
+answer = answer or { 'noted', text(now) }
+redis.call('HSET', limit, own_number, number, own_answer, table.concat(answer, ' '))
+return answer

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a worker and a limit say to each other.
+
+/// What a limit is. Amounts are whole numbers of permits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Terms {
+    /// Permits in `period` microseconds, `burst` of them at once.
+    Rate {
+        /// How many there are in a period.
+        permits: u64,
+        /// Microseconds.
+        period: u64,
+        /// How many may be saved.
+        burst: u64,
+    },
+    /// So many permits, and no more.
+    Budget(u64),
+    /// So many calls at a time.
+    Calls(u64),
+}
+
+impl Terms {
+    /// Returns the kind and three numbers, as the script takes them.
+    pub(crate) const fn words(self) -> (&'static str, [u64; 3]) {
+        match self {
+            Self::Rate { permits, period, burst } => ("rate", [permits, period, burst]),
+            Self::Budget(total) => ("budget", [total, 0, 0]),
+            Self::Calls(most) => ("calls", [most, 0, 0]),
+        }
+    }
+
+    /// Returns what tells them apart from others.
+    pub(crate) fn text(self) -> String {
+        let (kind, [a, b, c]) = self.words();
+        format!("{kind} {a} {b} {c}")
+    }
+}
+
+/// What a worker says, of one limit, for all of its tasks. Times are microseconds of the server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Exchange {
+    /// Which worker it is.
+    pub worker: String,
+    /// Counts its exchanges. One that is sent again has the same number, and gets the same answer.
+    pub number: u64,
+    /// Permits that it has use for.
+    pub want: u64,
+    /// Fewer are of no use: what one call costs. At most `want`.
+    pub least: u64,
+    /// What the calls were charged that were settled since the last exchange.
+    pub charged: u64,
+    /// What they have cost.
+    pub cost: u64,
+    /// The `sum` of the first lease of these.
+    pub since: u64,
+    /// Permits of leases that no call has used in time; those of a rate just expire.
+    pub back: u64,
+    /// What the service says is left of a rate.
+    pub left: Option<u64>,
+    /// Whether a rate that nobody has asked before begins without what it could have saved.
+    pub begins_empty: bool,
+}
+
+impl Exchange {
+    /// Returns the arguments of the script at `now`; `None`: by the clock of the server.
+    pub fn arguments(&self, terms: Terms, now: Option<u64>) -> [String; 15] {
+        let (kind, [a, b, c]) = terms.words();
+        let number = |it: u64| it.to_string();
+        [
+            now.map_or_else(String::new, number),
+            kind.to_owned(),
+            number(a),
+            number(b),
+            number(c),
+            self.worker.clone(),
+            number(self.number),
+            number(self.want),
+            number(self.least),
+            number(self.charged),
+            number(self.cost),
+            number(self.since),
+            number(self.back),
+            self.left.map_or_else(|| "-1".to_owned(), number),
+            u8::from(self.begins_empty).to_string(),
+        ]
+    }
+}
+
+/// What a limit answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// So many permits, for calls that begin within this time.
+    Lease {
+        /// How many: not less than was of use.
+        amount: u64,
+        /// A point that may lie ahead: a place in line.
+        from: u64,
+        /// Calls begin before this point.
+        until: u64,
+        /// What a rate has granted so far, this included, in time. Says which leases came later.
+        sum: u64,
+    },
+    /// Nothing: the line is long. Ask again then.
+    Again(u64),
+    /// Nothing before somebody settles a call. Ask again then.
+    OnSettle(u64),
+    /// Never: so much is left of a budget, and nothing is in flight anywhere.
+    Never(u64),
+    /// Nothing was wanted. The time of the server.
+    Noted(u64),
+    /// The limit of this name has other terms.
+    OtherTerms(String),
+}
+
+impl Answer {
+    /// Returns it as the script says it.
+    pub fn words(&self) -> Vec<String> {
+        let (name, numbers) = match self {
+            Self::Lease { amount, from, until, sum } => {
+                ("lease", vec![*amount, *from, *until, *sum])
+            }
+            Self::Again(at) => ("again", vec![*at]),
+            Self::OnSettle(at) => ("settle", vec![*at]),
+            Self::Never(left) => ("never", vec![*left]),
+            Self::Noted(now) => ("noted", vec![*now]),
+            Self::OtherTerms(terms) => return vec!["terms".to_owned(), terms.clone()],
+        };
+        std::iter::once(name.to_owned()).chain(numbers.iter().map(u64::to_string)).collect()
+    }
+
+    /// Reads what the script says; `None` for other words.
+    pub fn of_words(words: &[String]) -> Option<Self> {
+        let (name, rest) = words.split_first()?;
+        if name == "terms" {
+            return rest.first().cloned().map(Self::OtherTerms);
+        }
+        let numbers: Vec<u64> = rest.iter().map(|it| it.parse().ok()).collect::<Option<_>>()?;
+        Some(match (name.as_str(), numbers.as_slice()) {
+            ("lease", [amount, from, until, sum]) => {
+                Self::Lease { amount: *amount, from: *from, until: *until, sum: *sum }
+            }
+            ("again", [at]) => Self::Again(*at),
+            ("settle", [at]) => Self::OnSettle(*at),
+            ("never", [left]) => Self::Never(*left),
+            ("noted", [now]) => Self::Noted(*now),
+            _ => return None,
+        })
+    }
+}

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The limits of a job, in one process.
+//!
+//! What `exchange.lua` does, number by number: quotients are those of doubles on both sides, and all
+//! numbers are below 2^53, so that doubles hold them.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::exchange::{Answer, Exchange, Terms};
+
+/// Silent for so long, a worker has nothing any more.
+const HOLD: u64 = 30_000_000;
+/// So long it may begin calls with what does not refill: it stops before that is others'.
+const LASTS: u64 = 25_000_000;
+/// And so long with permits of a rate, at most.
+const LEASE: u64 = 200_000;
+/// And at least.
+const SHORTEST: u64 = 20_000;
+/// What all workers get at once of a rate, in time.
+const QUANTUM: u64 = 200_000;
+/// How far ahead a rate is promised.
+const HORIZON: u64 = 1_000_000;
+/// Who has wanted something since then shares it.
+const ACTIVE: u64 = 1_000_000;
+/// When to ask again for what no time brings.
+const AGAIN: u64 = 100_000;
+
+/// Limits by name.
+#[derive(Debug, Default)]
+pub struct Server {
+    limits: HashMap<String, Limit>,
+}
+
+/// A limit and who takes from it.
+#[derive(Debug)]
+struct Limit {
+    terms: Terms,
+    /// The time of the last exchange: no clock of a server goes back.
+    now: u64,
+    /// Of a rate: when all that was promised has come (GCRA's theoretical arrival time).
+    tat: u64,
+    /// When the last of its leases ends.
+    ends: u64,
+    /// What it has granted so far, in time.
+    sum: u64,
+    /// What was granted and neither settled nor given back.
+    flying: u64,
+    spent: u64,
+    workers: BTreeMap<String, Worker>,
+}
+
+#[derive(Debug)]
+struct Worker {
+    /// When it spoke last.
+    seen: u64,
+    /// When it wanted something last.
+    wanted: Option<u64>,
+    /// When its last lease of a rate begins.
+    place: u64,
+    flying: u64,
+    /// The number of its last exchange, and what that came to.
+    number: u64,
+    answer: Answer,
+}
+
+impl Server {
+    /// Carries out an exchange with the limit of this name, which the first one makes. `now` is in
+    /// microseconds.
+    pub fn exchange(&mut self, name: &str, terms: Terms, said: &Exchange, now: u64) -> Answer {
+        let limit = self.limits.entry(name.to_owned()).or_insert_with(|| {
+            let saved = if said.begins_empty { burst_of(terms) } else { 0 };
+            Limit::new(terms, if saved > 0 { now + saved } else { 0 })
+        });
+        if limit.terms != terms {
+            return Answer::OtherTerms(limit.terms.text());
+        }
+        limit.exchange(said, now)
+    }
+}
+
+impl Limit {
+    const fn new(terms: Terms, tat: u64) -> Self {
+        let workers = BTreeMap::new();
+        Self { terms, now: 0, tat, ends: 0, sum: 0, flying: 0, spent: 0, workers }
+    }
+
+    fn exchange(&mut self, said: &Exchange, now: u64) -> Answer {
+        self.now = self.now.max(now);
+        let now = self.now;
+        if let Some(own) = self.workers.get(&said.worker)
+            && own.number == said.number
+        {
+            return own.answer.clone();
+        }
+        self.forget_silent(now);
+        let own = self.workers.entry(said.worker.clone()).or_insert_with(|| Worker {
+            seen: now,
+            wanted: None,
+            place: 0,
+            flying: 0,
+            number: said.number,
+            answer: Answer::Noted(now),
+        });
+        own.seen = now;
+        if said.want > 0 {
+            own.wanted = Some(now);
+        }
+        let since = Some(now.saturating_sub(ACTIVE));
+        let active = self.workers.values().filter(|it| it.wanted >= since).count() as u64;
+        let answer = match self.terms {
+            Terms::Rate { permits, period, burst } => {
+                self.of_rate(said, (permits, period, burst), active, now)
+            }
+            Terms::Budget(most) | Terms::Calls(most) => self.of_stock(said, most, active, now),
+        };
+        let answer = answer.unwrap_or(Answer::Noted(now));
+        if let Some(own) = self.workers.get_mut(&said.worker) {
+            own.number = said.number;
+            own.answer = answer.clone();
+        }
+        answer
+    }
+
+    /// What a silent worker was granted is over for calls at a time, and spent of a budget: nobody can say
+    /// what it has begun.
+    fn forget_silent(&mut self, now: u64) {
+        let is_budget = matches!(self.terms, Terms::Budget(_));
+        let (flying, spent) = (&mut self.flying, &mut self.spent);
+        self.workers.retain(|_, it| {
+            if it.seen + HOLD >= now {
+                return true;
+            }
+            *flying -= it.flying;
+            *spent += if is_budget { it.flying } else { 0 };
+            false
+        });
+    }
+
+    /// Grants permits of a rate: now, or as a place in line.
+    fn of_rate(
+        &mut self,
+        said: &Exchange,
+        (permits, period, most): (u64, u64, u64),
+        active: u64,
+        now: u64,
+    ) -> Option<Answer> {
+        let burst = burst_of(self.terms);
+        let (charged, cost) = (said.charged, said.cost);
+        // What was charged for nothing comes back, but not so that the leases behind it could begin their
+        // calls when others may: any of them may do so as late as the last one ends.
+        if cost > charged {
+            let more = quotient_up(cost - charged, period, permits);
+            self.tat = self.tat.max(now) + more;
+            self.sum += more;
+        } else if cost < charged {
+            let behind = self.ends + self.sum.saturating_sub(said.since);
+            let less = quotient(charged - cost, period, permits);
+            self.tat = self.tat.saturating_sub(less).max(self.tat.min(behind));
+        }
+        if let Some(left) = said.left {
+            let told = now + burst.saturating_sub(quotient(left, period, permits));
+            self.tat = self.tat.max(told);
+            self.ends = self.ends.max(told);
+        }
+        if said.want == 0 {
+            return None;
+        }
+        // What comes soon, or half of what is there: a call may turn out to cost less than it asks for.
+        let taken = self.tat.saturating_sub(now);
+        let saved = quotient(burst.saturating_sub(taken), permits, period);
+        let soon = quotient(permits, QUANTUM, period);
+        let share = quotient(soon.max(quotient(saved, 1, 2)), 1, active);
+        // More than is saved may not begin at once, unless it is one call that costs so much.
+        let amount = whole_rows(said, share.min(most));
+        let lasts = quotient_up(amount, period, permits);
+        // A permit may be used until its lease ends, so it counts from there. As long as the line is no
+        // shorter than that, nothing is lost by it.
+        let lease = burst.saturating_sub(lasts).clamp(SHORTEST, LEASE);
+        // Its own length is not the line's: a dear row waits for its turn, and then for what it costs.
+        let line = self.tat.max(now).saturating_sub(burst);
+        // One place in line for each, or who asks first would get all.
+        let own = self.workers.get_mut(&said.worker)?;
+        if own.place > now {
+            return Some(Answer::Again(own.place));
+        }
+        if line > now + HORIZON {
+            return Some(Answer::Again(line - HORIZON));
+        }
+        let from = now.max((self.tat.max(now) + lasts).saturating_sub(burst));
+        let until = from + lease;
+        self.tat = self.tat.max(until) + lasts;
+        self.ends = self.ends.max(until);
+        self.sum += lasts;
+        own.place = from;
+        Some(Answer::Lease { amount, from, until, sum: self.sum })
+    }
+
+    /// Grants permits of what does not refill.
+    fn of_stock(&mut self, said: &Exchange, most: u64, active: u64, now: u64) -> Option<Answer> {
+        let is_budget = matches!(self.terms, Terms::Budget(_));
+        let own = self.workers.get_mut(&said.worker)?;
+        let ended = (said.charged + said.back).min(own.flying);
+        own.flying -= ended;
+        self.flying -= ended;
+        self.spent += if is_budget { said.cost } else { 0 };
+        if said.want == 0 {
+            return None;
+        }
+        let free = most.saturating_sub(self.spent + self.flying);
+        let amount = whole_rows(said, quotient(free, 1, 2 * active));
+        if amount <= free {
+            own.flying += amount;
+            self.flying += amount;
+            return Some(Answer::Lease { amount, from: now, until: now + LASTS, sum: 0 });
+        }
+        let never = is_budget && self.flying == 0;
+        Some(if never { Answer::Never(free) } else { Answer::OnSettle(now + AGAIN) })
+    }
+}
+
+/// Returns what is granted of a `share`. Rows often cost the same, and what is too little for one would be
+/// lost.
+fn whole_rows(said: &Exchange, share: u64) -> u64 {
+    let amount = said.want.min(said.least.max(share));
+    if amount < said.least || said.least == 0 { amount } else { amount - amount % said.least }
+}
+
+/// What a rate saves, in time.
+fn burst_of(terms: Terms) -> u64 {
+    match terms {
+        Terms::Rate { permits, period, burst } => quotient(burst, period, permits),
+        Terms::Budget(_) | Terms::Calls(_) => 0,
+    }
+}
+
+/// Returns `a * b / c`, rounded down, as doubles divide.
+fn quotient(a: u64, b: u64, c: u64) -> u64 {
+    whole((double(a) * double(b) / double(c)).floor())
+}
+
+/// Returns `a * b / c`, rounded up, as doubles divide.
+fn quotient_up(a: u64, b: u64, c: u64) -> u64 {
+    whole((double(a) * double(b) / double(c)).ceil())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "numbers are below 2^53")]
+const fn double(number: u64) -> f64 {
+    number as f64
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "quotients are whole and not negative"
+)]
+const fn whole(number: f64) -> u64 {
+    number as u64
+}

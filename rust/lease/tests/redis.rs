@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Redis says what the server says, operation by operation: the script against a real one.
+//!
+//! `EXCHANGES=100000` makes more of them.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+
+use std::fmt::Write as _;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+use sparkawait_lease::{Answer, Exchange, SCRIPT, Server, Terms};
+
+/// A process that ends with the test.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+/// A Redis of this test, and a connection to it.
+struct Redis {
+    stream: BufReader<TcpStream>,
+    _process: Process,
+}
+
+#[derive(Debug, PartialEq)]
+enum Reply {
+    Text(String),
+    List(Vec<String>),
+}
+
+impl Redis {
+    /// Starts one, or fails: `tools/install-servers` installs it.
+    fn start() -> Self {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let started = Command::new("redis-server")
+            .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--port"])
+            .arg(port.to_string())
+            .stdout(Stdio::null())
+            .spawn();
+        let mut process = match started {
+            Ok(process) => Process(process),
+            Err(error) => panic!("tools/install-servers installs redis-server: {error}"),
+        };
+        loop {
+            if let Ok(stream) = TcpStream::connect(("127.0.0.1", port)) {
+                return Self { stream: BufReader::new(stream), _process: process };
+            }
+            assert_eq!(process.0.try_wait().unwrap(), None, "redis-server has ended");
+            std::thread::yield_now();
+        }
+    }
+
+    fn send(&mut self, words: &[&str]) {
+        let mut frame = format!("*{}\r\n", words.len());
+        for word in words {
+            write!(frame, "${}\r\n{word}\r\n", word.len()).unwrap();
+        }
+        self.stream.get_mut().write_all(frame.as_bytes()).unwrap();
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stream.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    fn reply(&mut self) -> Reply {
+        let line = self.line();
+        let (kind, rest) = line.split_at(1);
+        match kind {
+            "$" => {
+                let mut text = vec![0; rest.parse::<usize>().unwrap() + 2];
+                self.stream.read_exact(&mut text).unwrap();
+                text.truncate(text.len() - 2);
+                Reply::Text(String::from_utf8(text).unwrap())
+            }
+            "*" => {
+                let texts = (0..rest.parse().unwrap()).map(|_| match self.reply() {
+                    Reply::Text(text) => text,
+                    Reply::List(list) => panic!("{list:?}"),
+                });
+                Reply::List(texts.collect())
+            }
+            _ => panic!("{line}"),
+        }
+    }
+}
+
+/// What a worker knows, as far as it matters for what it may say.
+#[derive(Clone, Default)]
+struct Known {
+    number: u64,
+    sum: u64,
+    flying: u64,
+}
+
+/// Says something that a worker may say; sometimes what it may not, and sometimes again.
+fn said(random: &mut StdRng, worker: usize, known: &mut Known) -> Exchange {
+    if random.random_ratio(29, 30) {
+        known.number += 1;
+    }
+    let least = random.random_range(1..13);
+    let too_many = u64::from(random.random_ratio(1, 40));
+    let charged = random.random_range(0..=known.flying + too_many);
+    known.flying -= charged.min(known.flying);
+    let back = if random.random_ratio(1, 9) { random.random_range(0..=known.flying) } else { 0 };
+    known.flying -= back;
+    Exchange {
+        worker: format!("w{worker}"),
+        number: known.number,
+        want: if random.random_ratio(1, 7) { 0 } else { least + random.random_range(0..67) },
+        least,
+        charged,
+        cost: charged * random.random_range(0..5) / 2,
+        since: known.sum.saturating_sub(random.random_range(0..900_000)),
+        back,
+        left: random.random_ratio(1, 17).then(|| random.random_range(0..61)),
+        begins_empty: random.random(),
+    }
+}
+
+fn terms_of(random: &mut StdRng, round: u64) -> Terms {
+    match round % 3 {
+        0 => Terms::Rate {
+            permits: random.random_range(1..9_973),
+            period: random.random_range(7_000..61_000_000),
+            burst: random.random_range(1..997),
+        },
+        1 => Terms::Budget(random.random_range(1..9_973)),
+        _ => Terms::Calls(random.random_range(1..97)),
+    }
+}
+
+#[test]
+fn redis_answers_as_the_server_does() {
+    let exchanges = std::env::var("EXCHANGES").map_or(4_999, |it| it.parse().unwrap());
+    let mut redis = Redis::start();
+    redis.send(&["SCRIPT", "LOAD", SCRIPT]);
+    let Reply::Text(sha) = redis.reply() else { panic!("no sha") };
+    let seed = std::env::var("SEED").map_or(0x5eed, |it| it.parse().unwrap());
+    let random = &mut StdRng::seed_from_u64(seed);
+    let (mut server, mut now) = (Server::default(), 1_790_000_000_000_003);
+    let mut answers = [0_u64; 6];
+    let mut made = 0;
+    for round in 0_u64.. {
+        if made >= exchanges {
+            break;
+        }
+        // A limit, from its first exchange on.
+        let limit = format!("{{{round}}}");
+        let keys = [":lately", ":wanting"].map(|it| format!("{limit}{it}"));
+        let terms = terms_of(random, round);
+        let mut workers = vec![Known::default(); random.random_range(1..7)];
+        for _ in 0..random.random_range(1..997) {
+            now += match random.random_range(0..97) {
+                0 => 31_000_000,
+                1 => 1_700_000,
+                2 => 0,
+                _ => random.random_range(0..120_000),
+            };
+            let at = now - if random.random_ratio(1, 41) { 7_919 } else { 0 };
+            let number = random.random_range(0..workers.len());
+            let exchange = said(random, number, &mut workers[number]);
+            let other = random.random_ratio(1, 199);
+            let asked = if other { Terms::Calls(1_000_003) } else { terms };
+            let arguments = exchange.arguments(asked, Some(at));
+            let mut words = vec!["EVALSHA", &sha, "3", &limit, &keys[0], &keys[1]];
+            words.extend(arguments.iter().map(String::as_str));
+            redis.send(&words);
+            let Reply::List(replied) = redis.reply() else { panic!("no list") };
+
+            let answer = server.exchange(&limit, asked, &exchange, at);
+
+            assert_eq!(replied, answer.words(), "seed {seed}, {made}: {exchange:?} {asked:?}");
+            assert_eq!(Answer::of_words(&replied), Some(answer.clone()));
+            if let Answer::Lease { amount, sum, .. } = answer {
+                workers[number].flying += amount;
+                workers[number].sum = sum;
+            }
+            answers[match answer {
+                Answer::Lease { .. } => 0,
+                Answer::Again(_) => 1,
+                Answer::OnSettle(_) => 2,
+                Answer::Never(_) => 3,
+                Answer::Noted(_) => 4,
+                Answer::OtherTerms(_) => 5,
+            }] += 1;
+            made += 1;
+        }
+    }
+    assert!(answers.iter().all(|it| *it > 0), "each answer is compared: {answers:?}");
+}

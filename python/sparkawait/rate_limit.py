@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 Cost: TypeAlias = int | ColumnLike | Callable[[Any], float]
-"""What a row costs: a number, a column, or a function of the row."""
+"""What a row costs: a number, a column, ``"usual"``, or a function of the row."""
 
 Scope = Literal["task", "host", "job"]
 Counts = Literal["requests", "tokens", "other"]
@@ -46,6 +46,7 @@ _MOST = 2**53
 _OF, _KIND = " of RateLimit", ErrorKind.RATE_LIMIT_INVALID
 _RATE = re.compile(r"\s*(?P<permits>[\d_]+)\s*/\s*(?P<period>[\w.µμ]+(?:\s*[a-zA-Zµμ]+)?)\s*")
 _NANOS = 1_000_000_000
+_USUAL = "usual"
 
 
 class Terms(NamedTuple):
@@ -57,6 +58,7 @@ class Terms(NamedTuple):
     period_nanos: int
     burst: int
     cost: int
+    usual: bool
     cost_column: str | None
     cost_function: Callable[[Any], float] | None
     result_cost: list[str] | None
@@ -87,6 +89,9 @@ class RateLimit:
             worker's Python. A row fails and is not called if its cost is null, negative, not a
             number, or above what one call may take: an hour's permits, the permits of the rate or
             ten bursts, whichever is most. A cost above `burst` waits for the whole burst.
+            ``"usual"``: what 19 of 20 calls have cost at most, of the last 256 of the task whose
+            cost is known (`result_cost`, ``context.settle``). Before 30 are known, each takes the
+            whole burst.
         result_cost: The result column with the real cost of the call, or a field in one
             (``"usage.total"``). `cost` is then the estimate that is taken before the call.
             Afterwards the difference comes back, or is taken from later calls, up to what one call
@@ -188,6 +193,11 @@ class RateLimit:
         return self.result_cost is not None or not isinstance(self.cost, int)
 
     @property
+    def is_usual(self) -> bool:
+        """Whether a row is charged what calls have cost of late."""
+        return isinstance(self.cost, str) and self.cost == _USUAL
+
+    @property
     def counts_calls(self) -> bool:
         """Whether all calls cost the same, and that is one each."""
         return self.per == "request" or not (self.is_settled or self.cost != 1)
@@ -220,14 +230,18 @@ class RateLimit:
         elif is_of_job:
             name = f"{function_name} {name} {permits}/{nanos} {burst}, of the job"
         parts, cost = cores if self.scope == "job" else 1, self.cost
+        burst = max(burst // parts, 1)
+        if self.is_usual:
+            cost = burst
         held_parts = min(parts, executor_cores or os.cpu_count() or 1)
         return Terms(
             label=self.label,
             name=name,
             permits=permits,
             period_nanos=nanos * parts,
-            burst=max(burst // parts, 1),
+            burst=burst,
             cost=cost if isinstance(cost, int) else 1,
+            usual=self.is_usual,
             cost_column=cost if isinstance(cost, str) else None,
             cost_function=None if isinstance(cost, (int, str)) else cast("Any", cost),
             result_cost=None,

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What rows cost of a limit in time: columns, functions, and what calls turn out to have cost."""
 
+import asyncio
 from decimal import Decimal
 
 import pyarrow as pa
@@ -54,6 +55,37 @@ def test_a_row_pays_what_it_costs(mode, channel, scope, cost):
 
     assert sorted(row["seen"] for row in rows) == IDS
     assert permits == {"calls": len(IDS), name: TOKENS}
+
+
+@pytest.mark.parametrize("settles", ["a column", "the context"])
+def test_the_usual_is_what_calls_have_cost_once_30_have_told(settles):
+    running, beside = 0, []
+
+    class Ask(sa.AsyncFunction):
+        schema = "seen bigint, used bigint"
+
+        def open(self, context):
+            self.context = context
+
+        async def async_invoke(self, row):
+            nonlocal running
+            running += 1
+            beside.append(running)
+            await asyncio.sleep(0.001)
+            running -= 1
+            if settles == "the context":
+                self.context.settle(row, 7 + row["id"] % 3)
+            return {"seen": row["id"], "used": 7 + row["id"] % 3}
+
+    column = "used" if settles == "a column" else None
+    limit = RateLimit("5003/s", 331, "usual", result_cost=column, name="tokens")
+    rows, permits = run(Ask(), pa.record_batch({"id": range(97)}), rate_limit=limit, timeout="9s")
+
+    assert sorted(row["seen"] for row in rows) == list(range(97))
+    assert permits == {"tokens": sum(7 + it % 3 for it in range(97))}
+    # Each takes the whole burst of 331 until 30 have told, and then nine.
+    assert set(beside[:30]) == {1}
+    assert max(beside) > 1
 
 
 @pytest.mark.parametrize("channel", [None, "tenant"])

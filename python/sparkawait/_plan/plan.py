@@ -354,7 +354,7 @@ class Plan:
 
     def _check_costs(self, input_schema: pa.Schema) -> None:
         for limit in self.options.rate_limit.known:
-            if isinstance(limit.cost, str):
+            if isinstance(limit.cost, str) and not limit.is_usual:
                 require_column(input_schema, limit.cost, "cost")
                 require_number(input_schema.field(limit.cost), "cost")
 

@@ -44,6 +44,7 @@ pub use adaptive_limit::{AdaptiveLimit, AdaptiveLimitConfig};
 pub use adaptive_rate::AdaptiveRate;
 pub use booking::Line;
 pub use call_limits::{CallLimits, PolicyConfig};
+pub(crate) use costs::UsualCost;
 pub use costs::{Costs, MAX_LIMITS, Price};
 pub use ended_call::{CallSign, EndedCall};
 pub use gcra::{Gcra, Rate};

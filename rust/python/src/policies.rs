@@ -79,6 +79,7 @@ impl PauseArguments {
 
 /// The `Terms` of Python.
 #[derive(FromPyObject)]
+#[expect(clippy::struct_excessive_bools, reason = "options that do not depend on one another")]
 struct RateLimitArguments {
     /// In metrics.
     label: String,
@@ -89,6 +90,8 @@ struct RateLimitArguments {
     burst: u64,
     /// What each row costs, where nothing below says more.
     cost: u64,
+    /// Whether it is what calls have cost of late, once that is known.
+    usual: bool,
     cost_column: Option<String>,
     cost_function: Option<Py<PyAny>>,
     /// A column of the results, and fields inside of it.
@@ -202,6 +205,7 @@ pub(crate) fn to_policies(
         *place = Some(LimitConfig {
             terms: it.limit()?.into(),
             cost: it.cost,
+            is_usual: it.usual,
             is_per_channel: it.per_channel,
             counted: it.counted()?,
             is_per_request: it.per_request,

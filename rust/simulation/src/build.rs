@@ -270,6 +270,7 @@ fn limits(pools: &[PoolPlan], calls: &CallPlan) -> LimitConfigs {
     let in_time = of_calls.chain(of_requests).map(|(plan, is_per_request)| LimitConfig {
         terms: plan.gcra().into(),
         cost: plan.cost,
+        is_usual: false,
         is_per_channel: plan.is_per_channel,
         counted: plan.is_told.then_some(Counted::Requests),
         is_per_request,

@@ -8,8 +8,8 @@ use std::num::NonZeroU32;
 
 use crate::key_hasher::KeyHasher;
 use crate::policy::{
-    CallSign, Costs, Counted, EndedCall, InPart, LimitConfigs, LimitLeft, Line, PolicyConfig,
-    Price, record_costs, request_costs,
+    CallSign, Costs, Counted, EndedCall, InPart, LimitConfig, LimitConfigs, LimitLeft, Line,
+    PolicyConfig, Price, Terms, UsualCost, record_costs, request_costs,
 };
 use crate::queue::EntryId;
 use crate::time::ProcessingTime;
@@ -85,6 +85,8 @@ pub(super) struct Tickets {
     limits: LimitConfigs,
     /// What a call costs if its record tells nothing beside its request.
     usual: Costs,
+    /// What calls have cost of late, by the number of their limit, where as much is reserved.
+    of_late: Vec<(usize, UsualCost)>,
     /// What a request costs.
     of_request: Costs,
     /// Whether it is charged for ahead, with the record that it is expected to begin with.
@@ -96,9 +98,15 @@ pub(super) struct Tickets {
 
 impl Tickets {
     pub(super) fn new(config: &PolicyConfig) -> Self {
+        let reserves = |it: &Option<LimitConfig>| {
+            it.is_some_and(|it| it.is_usual && matches!(it.terms, Terms::Refills(_)))
+        };
+        let of_late = config.limits.iter().enumerate().filter(|it| reserves(it.1));
+        let of_late = of_late.map(|(limit, _)| (limit, UsualCost::default()));
         Self {
             limits: config.limits,
             usual: record_costs(&config.limits),
+            of_late: of_late.collect(),
             of_request: request_costs(&config.limits),
             is_charged_ahead: config.requests.is_some(),
             records: HashMap::default(),
@@ -111,11 +119,25 @@ impl Tickets {
     /// Returns what the next call of a record costs, beside its request; `None`: of any.
     #[inline]
     pub(super) fn estimate(&self, entry: Option<EntryId>) -> Costs {
-        entry.and_then(|it| self.records.get(&it)).map_or(self.usual, |it| it.estimate)
+        self.reserved(
+            entry.and_then(|it| self.records.get(&it)).map_or(self.usual, |it| it.estimate),
+        )
+    }
+
+    /// Returns as much with what calls have cost of late, where that is reserved.
+    #[inline]
+    fn reserved(&self, estimate: Costs) -> Costs {
+        self.of_late.iter().fold(estimate, |costs, (limit, of_late)| {
+            of_late.reserved().map_or(costs, |cost| costs.with(*limit, cost))
+        })
     }
 
     /// Returns what the first call of a record of this price costs, beside its request.
-    pub(super) const fn estimate_for(&self, price: Price) -> Costs {
+    pub(super) fn estimate_for(&self, price: Price) -> Costs {
+        self.reserved(self.said_for(price))
+    }
+
+    const fn said_for(&self, price: Price) -> Costs {
         match price {
             Price::Usual => self.usual,
             Price::Of(costs) => costs,
@@ -130,7 +152,7 @@ impl Tickets {
     /// Remembers the price of a record that was admitted, and what its call was `charged` if it has
     /// started.
     pub(super) fn note(&mut self, entry: EntryId, price: Price, charged: Option<Costs>) {
-        let estimate = self.estimate_for(price);
+        let estimate = self.said_for(price);
         let charged = charged.unwrap_or(estimate);
         if estimate != self.usual || charged != self.usual {
             let ticket = Ticket::new(charged);
@@ -209,6 +231,9 @@ impl Tickets {
     pub(super) fn settle(&mut self, call: Call, limit: usize, cost: u64) -> bool {
         let known = self.limits.get(limit).copied().flatten();
         let most = known.map_or(u64::MAX, |it| it.terms.most_cost());
+        if let Some((_, of_late)) = self.of_late.iter_mut().find(|it| it.0 == limit) {
+            of_late.note(cost.min(most));
+        }
         let ticket = self.ticket(call);
         let actual = ticket.actual.unwrap_or(ticket.charged);
         ticket.actual = Some(actual.with(limit, cost.min(most)));

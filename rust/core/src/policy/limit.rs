@@ -43,6 +43,9 @@ pub struct LimitConfig {
     pub terms: Terms,
     /// What a call costs if nothing else is known.
     pub cost: u64,
+    /// Whether a rate reserves what calls have cost of late, once that is known. Of other limits always
+    /// `cost` is reserved: what is not there does not come.
+    pub is_usual: bool,
     /// Whether each channel has one of its own, instead of all having one together.
     pub is_per_channel: bool,
     /// Which limits of a service it stands for, that a reply may tell of.
@@ -59,6 +62,7 @@ impl LimitConfig {
         Self {
             terms: terms.into(),
             cost: 1,
+            is_usual: false,
             is_per_channel: false,
             counted: None,
             is_per_request: false,

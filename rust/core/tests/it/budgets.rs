@@ -231,7 +231,7 @@ fn run(
     price: fn(u64) -> Price,
     mut answer: impl FnMut(&mut Operator, AttemptId, u64),
 ) -> Duration {
-    let (mut now, mut idle) = (ProcessingTime::ZERO, 0);
+    let (mut now, mut idle, mut came) = (ProcessingTime::ZERO, 0, 0);
     loop {
         for task in tasks.iter_mut() {
             task.feed(price, now);
@@ -244,7 +244,8 @@ fn run(
         }
         let next = tasks.iter_mut().filter_map(Task::next_at).min();
         // With nothing to come there is room for records, or they would wait for ever.
-        idle = if next.is_none() { idle + 1 } else { 0 };
+        let before = std::mem::replace(&mut came, tasks.iter().map(|it| it.came.len()).sum());
+        idle = if next.is_none() && came == before { idle + 1 } else { 0 };
         assert!(idle < 3, "they wait for ever");
         now = now.max(next.unwrap_or(now));
     }
@@ -292,6 +293,22 @@ fn what_calls_have_not_cost_comes_back_to_a_budget_before_it_says_never() {
         assert_eq!((task.made, task.count(Came::Good), task.count(spent)), (5, 5, 26));
         assert_eq!(task.most, 2);
     }
+}
+
+#[test]
+fn a_budget_reserves_what_is_said_whatever_calls_have_cost_of_late() {
+    let said = LimitConfig { cost: 7, is_usual: true, ..budget(331) };
+    let mut tasks = [Task::new(OutputMode::Unordered, &[said], 0, 400, |_| {})];
+
+    run(&mut tasks, usual, |operator, attempt, _| {
+        operator.remark(attempt, Remark::Cost { limit: 0, cost: 1 }, ProcessingTime::ZERO);
+        good(operator, attempt, 0);
+    });
+
+    // 325 have cost one each, and the six that are left are too few for seven.
+    let [task] = tasks;
+    let spent = Came::Spent(Spent { left: 6, cost: 7 });
+    assert_eq!((task.made, task.count(spent)), (325, 75));
 }
 
 #[test]

@@ -471,6 +471,26 @@ fn what_calls_have_cost_is_never_above_the_limit_and_uses_it_up() {
 }
 
 #[test]
+fn a_limit_that_reserves_the_usual_learns_it_from_30_calls() {
+    let dear = LimitConfig { cost: 331, is_usual: true, ..limit(1_000, SECOND, 331) };
+    for channels in [0, 3] {
+        let mut world = World::new(OutputMode::Unordered, &policy(&[dear]), channels);
+        world.actual = Some(|it| 7 + 2 * (it % 3));
+
+        world.run(200);
+
+        assert_eq!((world.emitted.len(), world.failed()), (200, 0), "channels: {channels}");
+        // One at a time as long as each takes the whole burst, and then as many as it is eleven each.
+        let starts: Vec<Duration> = world.made.iter().map(|it| it.0).collect();
+        assert!(starts[..30].windows(2).all(|it| it[0] + CALL <= it[1]), "{starts:?}");
+        let at_once = starts.iter().filter(|it| **it == starts[30]).count();
+        assert!((331 / 11 - 2..=331 / 11).contains(&at_once), "{at_once}");
+        let all: u64 = (0..200).map(|it| 7 + 2 * (it % 3)).sum();
+        assert_eq!(world.operator.limit_metrics(world.now).unwrap().permits[0], all);
+    }
+}
+
+#[test]
 fn of_two_calls_of_a_record_each_costs_what_it_says_and_one_that_is_cut_off_what_it_was_charged() {
     let after = HedgeAfter::Time(CALL);
     let mut world =

@@ -3,10 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use sparkawait_core::operator::AttemptId;
+
 use crate::scenario::{PoolPlan, PoolUse, Scenario};
 use crate::trace::{Broken, Checked};
 
-use super::site::Site;
+use super::site::{Flying, Site};
 
 /// A pool, of one function or of all.
 type Place = (usize, Option<usize>);
@@ -103,6 +105,26 @@ impl Pools {
 }
 
 impl Site {
+    /// What the row of a call costs.
+    pub fn cost_of(&self, attempt: AttemptId) -> u64 {
+        let row = self.flying.get(&attempt).and_then(|it| self.rows.get(&it.id));
+        row.map_or(0, |it| it.cost)
+    }
+
+    /// Whether all permits of `max_concurrency` are in use, by calls that nothing ends now but an answer.
+    pub fn has_no_permit(&self, now: u64) -> bool {
+        let flying = self.flying.values().filter(|it| !self.may_end(it, now)).count();
+        flying >= self.plan.max_concurrency
+    }
+
+    /// Whether a call may end now without an answer.
+    pub(super) fn may_end(&self, call: &Flying, now: u64) -> bool {
+        let of_attempt = self.plan.attempt_timeout.zip(call.begun);
+        let is_over = of_attempt.is_some_and(|(it, begun)| begun + it <= now);
+        let row = self.rows.get(&call.id);
+        call.is_doomed || is_over || row.is_none_or(|it| self.has_passed(it, now))
+    }
+
     /// The permits of a pool that its calls hold, of those that nothing ends now but an answer.
     fn held_of(&self, pool: usize, permits: u64, now: u64) -> u64 {
         let Some(taken) = self.plan.pools.iter().find(|it| it.pool == pool) else { return 0 };

@@ -69,6 +69,11 @@ impl Site {
             let is_late = cut || self.rows.get(&id).is_none_or(|it| self.has_passed(it, now));
             // What may be known and may be not binds nobody.
             let until = if is_late || is_vague { 0 } else { left.until };
+            let is_news = self.last_told.is_none_or(|it| left.started >= it);
+            self.last_told = Some(self.last_told.unwrap_or_default().max(left.started));
+            if is_news {
+                self.nothing_left = (left.left == 0 && until > now).then_some((now, until));
+            }
             self.limits.learn(channel, is_of_channel, Left { until, ..left });
         }
         for Owed { id, started, settled } in std::mem::take(&mut self.owed) {

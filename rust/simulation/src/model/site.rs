@@ -9,6 +9,7 @@ use sparkawait_core::retry::{AsyncRetryStrategy, Jitter};
 
 use super::budget::Budget;
 use super::held::Held;
+use super::probes::Probes;
 use crate::limits::{Left, Limits, Settled};
 use crate::rules::{Next, RULES};
 use crate::scenario::{CallPlan, Failing, HedgePlan, Mode, OperatorPlan};
@@ -131,6 +132,14 @@ pub(super) struct AskedPause {
     pub(super) started: u64,
 }
 
+impl AskedPause {
+    /// What a reply asks for.
+    pub(super) fn of(said: Said, channel: Option<i64>, started: u64, now: u64) -> Option<Self> {
+        let Said::Failure { pause: Some(nanos), .. } = said else { return None };
+        Some(Self { channel, until: now + nanos, started })
+    }
+}
+
 /// What is left of a limit: the task knows of it once it has waited, if it took the reply.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Heard {
@@ -229,6 +238,12 @@ pub struct Site {
     pub(super) held: Option<Held>,
     /// What its retries have cost, where that is known.
     pub(super) budget: Option<Budget>,
+    /// What destinations have dropped, where that is known.
+    pub(super) probes: Option<Probes>,
+    /// When the task knew last that a service has nothing left of the first limit, and until when.
+    pub nothing_left: Option<(u64, u64)>,
+    /// The start of the call whose reply has told last what is left.
+    pub(super) last_told: Option<u64>,
 }
 
 pub(super) fn is_failure(outcome: Outcome) -> bool {
@@ -461,6 +476,9 @@ impl Site {
             cancels: 0,
             held: None,
             budget: None,
+            probes: None,
+            nothing_left: None,
+            last_told: None,
         }
     }
 
@@ -610,26 +628,6 @@ impl Site {
             return Err(Broken::new("rows with two calls leave a permit", what));
         }
         Ok(false)
-    }
-
-    /// What the row of a call costs.
-    pub fn cost_of(&self, attempt: AttemptId) -> u64 {
-        let row = self.flying.get(&attempt).and_then(|it| self.rows.get(&it.id));
-        row.map_or(0, |it| it.cost)
-    }
-
-    /// Whether all permits of `max_concurrency` are in use, by calls that nothing ends now but an answer.
-    pub fn has_no_permit(&self, now: u64) -> bool {
-        let flying = self.flying.values().filter(|it| !self.may_end(it, now)).count();
-        flying >= self.plan.max_concurrency
-    }
-
-    /// Whether a call may end now without an answer.
-    pub(super) fn may_end(&self, call: &Flying, now: u64) -> bool {
-        let of_attempt = self.plan.attempt_timeout.zip(call.begun);
-        let is_over = of_attempt.is_some_and(|(it, begun)| begun + it <= now);
-        let row = self.rows.get(&call.id);
-        call.is_doomed || is_over || row.is_none_or(|it| self.has_passed(it, now))
     }
 
     /// Calls at a time: in all, and of each channel.

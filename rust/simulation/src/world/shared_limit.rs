@@ -63,6 +63,10 @@ pub(super) struct SharedLimit {
     pub(super) used: BTreeMap<u64, u64>,
     /// Since when the task asks in vain, and until when it is to ask again.
     refused: Option<(u64, u64)>,
+    /// Since when the task knows that a service has nothing left, and until when others take nothing.
+    pub(super) nothing_left: Option<(u64, u64)>,
+    /// A turn that others have had all the same, and when it came.
+    pub(super) taken_in_vain: Option<(u64, u64)>,
 }
 
 impl SharedLimit {
@@ -88,6 +92,8 @@ impl SharedLimit {
             calls: 0,
             used: BTreeMap::new(),
             refused: None,
+            nothing_left: None,
+            taken_in_vain: None,
         }
     }
 
@@ -105,7 +111,14 @@ impl SharedLimit {
                 Ok(_) if self.random.in_a_hundred(self.plan.gives_back) => {
                     self.turns.settle(cost, 0);
                 }
-                Ok(ready) => *self.used.entry(ready.as_nanos()).or_default() += 1,
+                Ok(ready) => {
+                    let ready = ready.as_nanos();
+                    *self.used.entry(ready).or_default() += 1;
+                    let is_told = |it: &(u64, u64)| at > it.0 && ready < it.1;
+                    if self.nothing_left.is_some_and(|it| is_told(&it)) {
+                        self.taken_in_vain.get_or_insert((at, ready));
+                    }
+                }
                 Err(again) => {
                     self.next_at = again.as_nanos().max(at + 1);
                     continue;

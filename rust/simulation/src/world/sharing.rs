@@ -163,6 +163,27 @@ pub fn sources(shared: &Shared, site: usize) -> Arc<dyn Ledgers> {
 }
 
 impl World {
+    /// The task has seen its mail, which may have said that nothing is left of a limit that others have,
+    /// too: they get no turn before there is something again, except for what calls give back.
+    pub(super) fn check_told(&mut self) {
+        for (place, shared) in &mut self.shared_limits {
+            let here = &self.model.sites[place.0];
+            let limit = here.plan.limits[0];
+            let gives_back = here.plan.others.is_none_or(|it| it.gives_back > 0);
+            if !limit.is_told || limit.is_per_channel || limit.is_settled || gives_back {
+                continue;
+            }
+            let calls = here.plan.max_concurrency as u64 + 1;
+            let back = calls * limit.dearest() * limit.period / limit.permits;
+            let told = here.nothing_left.map(|(known, until)| (known, until.saturating_sub(back)));
+            shared.nothing_left = told;
+            if let Some((at, ready)) = shared.taken_in_vain {
+                let what = format!("others of function {} at {at} for {ready}, {told:?}", place.0);
+                return self.fail("what a service says is left is so for all", what);
+            }
+        }
+    }
+
     /// All calls have ended: what comes back of them is there again.
     pub fn check_pools(&mut self) {
         for (pool, plan) in Arc::clone(&self.scenario).pools.iter().enumerate() {

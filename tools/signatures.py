@@ -23,7 +23,7 @@ from sys import stdlib_module_names
 from typing import Any
 
 from sparkawait import function_options, wait_options
-from sparkawait._plan.option import Option, with_entries
+from sparkawait._option import Option, with_entries
 from sparkawait.connectors.http_options import HTTP_OPTIONS
 from sparkawait.connectors.postgres_lookup import POSTGRES_OPTIONS
 from sparkawait.connectors.redis_function import REDIS_OPTIONS
@@ -180,7 +180,7 @@ def _types() -> dict[str, tuple[str, str]]:
                 if name not in found or origin[0] == module:
                     found[name] = origin
     # Of the extension module, which packages below do not know.
-    return found | {"Row": ("sparkawait.types", "Row")}
+    return found | {"Row": ("sparkawait._schema.types", "Row")}
 
 
 def _named(option: Option[Any]) -> Iterator[str]:

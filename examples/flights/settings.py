@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any, Literal, TypeVar
 
-from sparkawait._quantities import positive_duration
+from sparkawait._checks import positive_duration
 from sparkawait.exceptions import ConfigurationError, how_to_install
 from sparkawait.testing.latency import Latency, log_normal
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from sparkawait._plan.checks import text
-from sparkawait._plan.option import Option, optional
+from sparkawait._checks import text
+from sparkawait._option import Option, optional
 
 __all__ = ["CALL_TYPE", "INFO"]
 

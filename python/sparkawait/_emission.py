@@ -10,29 +10,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, cast
 
-from sparkawait._plan.checks import (
+from sparkawait._checks import (
     MAX_COUNT,
+    ColumnLike,
+    Duration,
     ObjectOf,
+    Size,
     choice,
+    columns,
     flag,
     integer,
+    is_expression,
+    named,
     or_none,
+    parse_duration,
+    parse_size,
+    positive_duration,
     refuse,
     shown,
     text,
 )
-from sparkawait._plan.option import Option, with_known_names
-from sparkawait._quantities import (
-    ColumnLike,
-    Duration,
-    Size,
-    columns,
-    is_expression,
-    named,
-    parse_duration,
-    parse_size,
-    positive_duration,
-)
+from sparkawait._option import Option, with_known_names
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
 _OF = " of Tuning"

@@ -10,9 +10,17 @@ import re
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, cast
 
-from sparkawait._plan.checks import ObjectOf, choice, integer, or_none, refuse, shown
-from sparkawait._plan.option import Option, with_known_names
-from sparkawait._quantities import Duration, positive_duration
+from sparkawait._checks import (
+    Duration,
+    ObjectOf,
+    choice,
+    integer,
+    or_none,
+    positive_duration,
+    refuse,
+    shown,
+)
+from sparkawait._option import Option, with_known_names
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
 

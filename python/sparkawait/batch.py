@@ -8,9 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sparkawait._plan.checks import MAX_BYTES, ObjectOf, flag, integer, refuse
-from sparkawait._plan.option import with_known_names
-from sparkawait._quantities import Duration, Size, parse_duration, parse_size
+from sparkawait._checks import (
+    MAX_BYTES,
+    Duration,
+    ObjectOf,
+    Size,
+    flag,
+    integer,
+    parse_duration,
+    parse_size,
+    refuse,
+)
+from sparkawait._option import with_known_names
 from sparkawait.exceptions import ErrorKind
 
 

@@ -13,17 +13,22 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import cast
 
-from sparkawait._plan.checks import MAX_BYTES, ObjectOf, flag, integer, or_none, refuse
-from sparkawait._plan.option import Option, with_known_names
-from sparkawait._quantities import (
+from sparkawait._checks import (
+    MAX_BYTES,
     ColumnLike,
     ColumnsLike,
     Duration,
+    ObjectOf,
     Size,
     columns,
+    flag,
+    integer,
+    or_none,
     parse_size,
     positive_duration,
+    refuse,
 )
+from sparkawait._option import Option, with_known_names
 from sparkawait.exceptions import ErrorKind
 
 

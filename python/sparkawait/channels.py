@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, cast
 
-from sparkawait._plan.checks import MAX_COUNT, ObjectOf, integer, refuse
-from sparkawait._plan.option import Option, with_known_names
-from sparkawait._quantities import ColumnLike, ColumnsLike
-from sparkawait._quantities import columns as columns_of
+from sparkawait._checks import MAX_COUNT, ColumnLike, ColumnsLike, ObjectOf, integer, refuse
+from sparkawait._checks import columns as columns_of
+from sparkawait._option import Option, with_known_names
 from sparkawait.exceptions import ErrorKind
 
 COUNT = 10

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from sparkawait._callables import layers
+from sparkawait._checks import flag, integer, is_expression, optional_duration, refuse
+from sparkawait._option import Option, optional, options_of
 from sparkawait._plan.arguments import FunctionArguments, OwnArguments
-from sparkawait._plan.callables import layers
-from sparkawait._plan.checks import flag, integer, refuse
-from sparkawait._plan.option import Option, optional, options_of
-from sparkawait._quantities import is_expression, optional_duration
 from sparkawait.batch import the_batch
 from sparkawait.cache import Cache
 from sparkawait.channels import Channel

@@ -17,8 +17,7 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, cast, overload
 
-from sparkawait._core import Row
-from sparkawait._plan.callables import (
+from sparkawait._callables import (
     check_call,
     check_function,
     describe,
@@ -26,9 +25,10 @@ from sparkawait._plan.callables import (
     refuse_threads,
     undeclared,
 )
-from sparkawait._plan.checks import refuse
-from sparkawait._plan.option import documented
-from sparkawait._quantities import ColumnExpression, ColumnLike, Duration
+from sparkawait._checks import ColumnExpression, ColumnLike, Duration, refuse
+from sparkawait._core import Row
+from sparkawait._option import documented
+from sparkawait._schema.types import SchemaLike, is_function, to_schema
 from sparkawait.batch import Batch
 from sparkawait.exceptions import ElementTimeoutError, ErrorKind
 from sparkawait.function_options import (
@@ -43,7 +43,6 @@ from sparkawait.function_options import (
     declared_options,
 )
 from sparkawait.native_function import NativeFunction
-from sparkawait.types import SchemaLike, is_function, to_schema
 from sparkawait.wait_options import NONE_GIVEN, WaitOptions
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from sparkawait import _core
-from sparkawait._plan.models import Model
+from sparkawait._schema.types import Model
 from sparkawait.batch import Batch
 from sparkawait.function_options import OfColumns, TakesOptions
 from sparkawait.wait_options import NONE_GIVEN, WaitOptions

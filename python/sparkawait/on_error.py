@@ -11,8 +11,8 @@ from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
-from sparkawait._plan.checks import MAX_COUNT, choice, integer, number, refuse, shown, text
-from sparkawait._plan.option import Option, with_known_names
+from sparkawait._checks import MAX_COUNT, choice, integer, number, refuse, shown, text
+from sparkawait._option import Option, with_known_names
 
 __all__ = ["ERROR_TYPE", "ON_ERROR", "OnError", "OnErrorLike", "action_of"]
 

@@ -13,10 +13,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, cast
 
-from sparkawait._plan.callables import check_plain
-from sparkawait._plan.checks import ObjectOf, choice, flag, integer, refuse, shown, text
-from sparkawait._plan.option import Option, with_known_names
-from sparkawait._quantities import ColumnLike, is_expression, parse_duration
+from sparkawait._callables import check_plain
+from sparkawait._checks import (
+    ColumnLike,
+    ObjectOf,
+    choice,
+    flag,
+    integer,
+    is_expression,
+    parse_duration,
+    refuse,
+    shown,
+    text,
+)
+from sparkawait._option import Option, with_known_names
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
 __all__ = [

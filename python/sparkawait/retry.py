@@ -13,10 +13,19 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 from sparkawait import _core
-from sparkawait._plan.callables import check_call
-from sparkawait._plan.checks import ObjectOf, choice, flag, integer, number, refuse, shown
-from sparkawait._plan.option import Option, with_known_names
-from sparkawait._quantities import Duration, parse_duration
+from sparkawait._callables import check_call
+from sparkawait._checks import (
+    Duration,
+    ObjectOf,
+    choice,
+    flag,
+    integer,
+    number,
+    parse_duration,
+    refuse,
+    shown,
+)
+from sparkawait._option import Option, with_known_names
 from sparkawait._worker.retry_after import announced_delay, announced_pause, encodable, longest
 from sparkawait.exceptions import ErrorKind, ResultError, leaves
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sparkawait._plan.checks import is_unicode, refuse, text
+from sparkawait._checks import is_unicode, refuse, text
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
 DIRECTORY_VARIABLE = "SPARKAWAIT_SECRETS_DIR"

@@ -8,10 +8,11 @@ def lookup(timeout: sa.typing.Duration, on_error: sa.typing.OnErrorLike = "fail"
 ```
 """
 
+from sparkawait._checks import ColumnLike, ColumnsLike, Duration, Size
 from sparkawait._core import Row
 from sparkawait._emission import Emit, Vehicle
 from sparkawait._policies import WhenOpen
-from sparkawait._quantities import ColumnLike, ColumnsLike, Duration, Size
+from sparkawait._schema.types import ReturnsLike, SchemaLike
 from sparkawait.function_options import FunctionWithOptions
 from sparkawait.functions import (
     AsyncFunctionLike,
@@ -22,7 +23,6 @@ from sparkawait.functions import (
 from sparkawait.native_function import NativeFunction
 from sparkawait.on_error import OnErrorLike
 from sparkawait.rate_limit import Cost, Counts, Per, RateLimits, Scope
-from sparkawait.types import ReturnsLike, SchemaLike
 
 __all__ = [
     "AsyncFunctionLike",

@@ -17,10 +17,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from sparkawait._call_info import INFO
+from sparkawait._checks import ObjectOf, refuse
 from sparkawait._emission import CARRY_OVER, TUNING, WATERMARK
-from sparkawait._plan.arguments import ColumnArguments, WaitArguments
-from sparkawait._plan.checks import ObjectOf, refuse
-from sparkawait._plan.option import (
+from sparkawait._option import (
     Option,
     checked,
     documented,
@@ -29,6 +28,7 @@ from sparkawait._plan.option import (
     rows_or_bytes,
     seconds,
 )
+from sparkawait._plan.arguments import ColumnArguments, WaitArguments
 from sparkawait._policies import CIRCUIT_BREAKER, HEDGE, MAX_CONCURRENCY
 from sparkawait.cache import CACHE
 from sparkawait.channels import CHANNEL

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 import sparkawait as sa
 from sparkawait import _core, http, postgres, redis, retry, testing
+from sparkawait._checks import shown
 from sparkawait._plan import resolve as options
 from sparkawait._plan.chain import Chain
-from sparkawait._plan.checks import shown
 from sparkawait.wait_options import OPTIONS
 
 EXAMPLES = int(os.environ.get("ARGUMENTS", "23"))

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkawait import ConfigurationError
-from sparkawait._plan.ddl import parse_schema
-from sparkawait.types import timestamps_of
+from sparkawait._schema.ddl import parse_schema
+from sparkawait._schema.types import timestamps_of
 
 PRIMITIVES = {
     "boolean": pa.bool_(),

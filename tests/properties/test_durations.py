@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkawait import ConfigurationError
-from sparkawait._quantities import parse_duration
+from sparkawait._checks import parse_duration
 
 NAMES = {
     "ns": ["ns", "nanosecond", "nanoseconds"],

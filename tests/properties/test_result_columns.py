@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparkawait import arrow
-from sparkawait._plan.ddl import parse_schema
+from sparkawait._schema.ddl import parse_schema
 from sparkawait._worker.results import ResultBuilder
 
 TYPES = ["boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary"]

@@ -4,7 +4,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkawait._plan.ddl import parse_schema
+from sparkawait._schema.ddl import parse_schema
 from sparkawait._worker.conversion import rows_of
 from sparkawait._worker.results import ResultBuilder
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from sparkawait import ConfigurationError
-from sparkawait._plan.ddl import parse_schema
+from sparkawait._schema.ddl import parse_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
 import sparkawait as sa
-from sparkawait._plan.checks import warn_once
+from sparkawait._checks import warn_once
 from sparkawait._plan.resolve import resolve_unpickled
 from sparkawait.exceptions import ErrorKind
 from sparkawait.spark import placement

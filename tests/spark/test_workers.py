@@ -15,7 +15,7 @@ from py4j.java_gateway import GatewayClient
 from pyspark import cloudpickle
 
 import sparkawait as sa
-from sparkawait._plan.checks import warn_once
+from sparkawait._checks import warn_once
 from sparkawait.exceptions import ErrorKind
 from sparkawait.spark import shipment, shipping
 from sparkawait.spark.shipment import Shipment, fingerprint

@@ -8,7 +8,7 @@ import pytest
 
 import sparkawait as sa
 from sparkawait import http, postgres, redis
-from sparkawait._plan.checks import shown
+from sparkawait._checks import shown
 from sparkawait._plan.resolve import resolve_unpickled
 
 URL = "https://host/{id}"

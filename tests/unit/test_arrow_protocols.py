@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import sparkawait as sa
-from sparkawait._plan.checks import warn_once
+from sparkawait._checks import warn_once
 from sparkawait.arrow import Batches
 
 ROWS = [{"id": i, "word": None if i % 3 else f"w{i}"} for i in range(13)]

@@ -3,7 +3,7 @@
 
 import pyarrow as pa
 
-from sparkawait._plan.arrow_types import fields_within, with_leaves
+from sparkawait._checks import fields_within, with_leaves
 
 LEAF = pa.field("leaf", pa.int16(), nullable=False, metadata={b"note": b"kept"})
 NESTED = pa.field(

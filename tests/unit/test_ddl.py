@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from sparkawait import ConfigurationError
-from sparkawait._plan.ddl import parse_element, parse_schema
+from sparkawait._schema.ddl import parse_element, parse_schema
 from sparkawait.exceptions import ErrorKind
 
 UTC = pa.timestamp("us", tz="UTC")

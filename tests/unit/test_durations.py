@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from sparkawait import ConfigurationError
-from sparkawait._quantities import parse_duration, positive_duration
+from sparkawait._checks import parse_duration, positive_duration
 from sparkawait.exceptions import ErrorKind
 
 

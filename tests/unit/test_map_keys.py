@@ -3,7 +3,7 @@
 
 from datetime import date, datetime
 
-from sparkawait._plan.ddl import parse_schema
+from sparkawait._schema.ddl import parse_schema
 from sparkawait._worker.results import ResultBuilder
 
 

@@ -18,8 +18,8 @@ from sparkawait import (
     WatermarkStrategy,
     retry,
 )
+from sparkawait._checks import warn_once
 from sparkawait._plan.chain import Chain
-from sparkawait._plan.checks import warn_once
 from sparkawait._plan.plan import Plan
 from sparkawait._plan.resolve import resolve
 from sparkawait.exceptions import ErrorKind

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import sparkawait as sa
-from sparkawait._plan.ddl import without_renames
+from sparkawait._schema.ddl import without_renames
 from sparkawait.testing import LookupServer
 
 

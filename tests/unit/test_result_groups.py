@@ -3,7 +3,7 @@
 
 import pytest
 
-from sparkawait._plan.ddl import parse_schema
+from sparkawait._schema.ddl import parse_schema
 from sparkawait._worker import results
 from sparkawait._worker.results import ResultBuilder, TooLargeError
 from sparkawait.exceptions import ErrorKind

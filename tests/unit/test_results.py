@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from sparkawait._plan.ddl import parse_schema
+from sparkawait._schema.ddl import parse_schema
 from sparkawait._worker.conversion import rows_of
 from sparkawait._worker.results import ResultBuilder
 from sparkawait.exceptions import ErrorKind, ResultError

@@ -31,9 +31,9 @@ from typing_extensions import NotRequired, Required
 
 import sparkawait as sa
 from sparkawait import arrow
-from sparkawait._plan.ddl import parse_schema
 from sparkawait._plan.resolve import resolve_unpickled
-from sparkawait._plan.return_types import _GIVEN, _defaults_of, _names_of
+from sparkawait._schema.classes import _GIVEN, _defaults_of, _names_of
+from sparkawait._schema.ddl import parse_schema
 from sparkawait._worker.conversion import fields_of
 
 Money = Annotated[Decimal, "decimal(10,2)"]

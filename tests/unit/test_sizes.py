@@ -4,7 +4,7 @@
 import pytest
 
 from sparkawait import ConfigurationError
-from sparkawait._quantities import parse_size
+from sparkawait._checks import parse_size
 from sparkawait.exceptions import ErrorKind
 
 MOST = 2**31 - 1

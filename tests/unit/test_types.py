@@ -5,8 +5,8 @@ import pyarrow as pa
 import pytest
 
 from sparkawait import ConfigurationError
+from sparkawait._schema.types import to_schema
 from sparkawait.exceptions import ErrorKind
-from sparkawait.types import to_schema
 
 
 class StructType:

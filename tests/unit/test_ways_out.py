@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import sparkawait as sa
-from sparkawait._plan.checks import warn_once
+from sparkawait._checks import warn_once
 from sparkawait._plan.resolve import resolve_unpickled
 
 ROWS = pa.record_batch({"id": [1], "text": ["a"]})

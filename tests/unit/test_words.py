@@ -5,7 +5,7 @@ import pytest
 
 import sparkawait as sa
 from sparkawait import retry
-from sparkawait._plan.words import _MEANINGS, _TABLE
+from sparkawait._option import _MEANINGS, _TABLE
 from sparkawait.connectors.http_options import HTTP_OPTIONS
 from sparkawait.connectors.postgres_lookup import POSTGRES_OPTIONS
 from sparkawait.connectors.redis_function import REDIS_OPTIONS

@@ -24,6 +24,7 @@ import pyarrow as pa
 
 import sparkawait
 from sparkawait import _probe
+from sparkawait._checks import positive_duration
 from sparkawait._doctor.report import (
     Report,
     Status,
@@ -32,7 +33,6 @@ from sparkawait._doctor.report import (
     look_for_java,
     one_line,
 )
-from sparkawait._quantities import positive_duration
 from sparkawait.exceptions import ConfigurationError, how_to_install
 from sparkawait.testing import simulated
 

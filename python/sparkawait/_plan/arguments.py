@@ -6,16 +6,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypedDict
 
+from sparkawait._checks import ColumnsLike, Duration, Size
 from sparkawait._emission import CarryOver, Tuning, WatermarkStrategy
 from sparkawait._policies import Adaptive, CircuitBreaker, Hedge
-from sparkawait._quantities import ColumnsLike, Duration, Size
+from sparkawait._schema.types import Row, SchemaLike
 from sparkawait.batch import Batch
 from sparkawait.cache import Cache
 from sparkawait.channels import Channel
 from sparkawait.on_error import OnErrorLike
 from sparkawait.rate_limit import RateLimits
 from sparkawait.retry import AsyncRetryStrategy
-from sparkawait.types import Row, SchemaLike
 
 __all__ = ["ColumnArguments", "FunctionArguments", "OwnArguments", "WaitArguments"]
 

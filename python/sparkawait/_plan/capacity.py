@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from sparkawait._plan.checks import MAX_COUNT, refuse, warn_once
+from sparkawait._checks import MAX_COUNT, Bytes, refuse, warn_once
 from sparkawait._plan.facts import Facts
 from sparkawait._policies import Adaptive
-from sparkawait._quantities import Bytes
 from sparkawait.exceptions import ErrorKind
 from sparkawait.wait_options import WaitOptions
 

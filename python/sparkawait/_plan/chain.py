@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from sparkawait._plan.checks import refuse
+from sparkawait._checks import refuse
 from sparkawait._plan.plan import Plan, without
 from sparkawait.native_function import NativeFunction
 

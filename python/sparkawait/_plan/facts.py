@@ -15,12 +15,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sparkawait._plan.callables import is_async, layers, refuse_threads
+from sparkawait._callables import is_async, layers, refuse_threads
+from sparkawait._schema.types import SchemaLike
 from sparkawait.batch import Batch
 from sparkawait.function_options import OF_FUNCTION
 from sparkawait.functions import AsyncFunction, DeclaredFunction
 from sparkawait.native_function import NativeFunction
-from sparkawait.types import SchemaLike
 
 __all__ = ["UNKNOWN", "Facts", "facts_of", "is_declared"]
 

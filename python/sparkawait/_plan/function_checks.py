@@ -17,14 +17,14 @@ from contextlib import suppress
 
 import pyarrow as pa
 
-from sparkawait._plan.callables import check_call, refuse_context_manager
-from sparkawait._plan.checks import refuse
+from sparkawait._callables import check_call, refuse_context_manager
+from sparkawait._checks import refuse
 from sparkawait._plan.facts import Facts, facts_of
-from sparkawait._plan.return_types import returns_list, schema_of
+from sparkawait._schema.classes import returns_list, schema_of
+from sparkawait._schema.types import to_schema
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunction, DeclaredFunction, declared
 from sparkawait.native_function import NativeFunction
-from sparkawait.types import to_schema
 from sparkawait.wait_options import WaitOptions
 
 # -- which functions are the same to a `sparkawait.Cache`, so that they share its results.

@@ -19,10 +19,8 @@ from typing import Any, Literal, NamedTuple, cast
 import pyarrow as pa
 
 from sparkawait._call_info import CALL_TYPE
-from sparkawait._core import Native, ResultColumns
-from sparkawait._plan.arrow_types import nullable
-from sparkawait._plan.capacity import Growth
-from sparkawait._plan.checks import (
+from sparkawait._checks import (
+    nullable,
     rename_of,
     require_column,
     require_key,
@@ -30,8 +28,11 @@ from sparkawait._plan.checks import (
     require_number_at,
     require_timestamp,
 )
+from sparkawait._core import Native, ResultColumns
+from sparkawait._plan.capacity import Growth
 from sparkawait._plan.facts import UNKNOWN, Facts
 from sparkawait._policies import Adaptive
+from sparkawait._schema.types import check_input_names, timestamps_of
 from sparkawait._worker.results import NoResults, OneResult, ResultBuilder, with_mark
 from sparkawait.batch import Batch
 from sparkawait.channels import Credits
@@ -40,7 +41,6 @@ from sparkawait.functions import AsyncFunction
 from sparkawait.native_function import NativeFunction
 from sparkawait.on_error import ERROR_TYPE
 from sparkawait.rate_limit import RateLimit, sharers
-from sparkawait.types import check_input_names, timestamps_of
 from sparkawait.wait_options import OPTIONS, WaitOptions
 
 __all__ = [

@@ -17,11 +17,12 @@ from typing import Any, NoReturn, cast
 import pyarrow as pa
 
 from sparkawait._call_info import CALL_TYPE
+from sparkawait._callables import check_plain
+from sparkawait._checks import Bytes, columns, is_expression, named, refuse, shown, warn_once
 from sparkawait._emission import Tuning
-from sparkawait._plan.callables import check_plain
+from sparkawait._option import refuse_unknown
 from sparkawait._plan.capacity import Bounds, asked_calls, bounds, held
 from sparkawait._plan.chain import check_carries_one, check_no_rules
-from sparkawait._plan.checks import refuse, shown, warn_once
 from sparkawait._plan.facts import Facts
 from sparkawait._plan.function_checks import (
     check_picklable,
@@ -31,7 +32,6 @@ from sparkawait._plan.function_checks import (
     to_function,
     why_not_repeated,
 )
-from sparkawait._plan.option import refuse_unknown
 from sparkawait._plan.plan import (
     HERE,
     FunctionGroup,
@@ -45,7 +45,6 @@ from sparkawait._plan.plan import (
     rows_in_calls,
 )
 from sparkawait._policies import Adaptive
-from sparkawait._quantities import Bytes, columns, is_expression, named
 from sparkawait._worker.results import NOTHING
 from sparkawait.channels import Channel, Credits
 from sparkawait.exceptions import ConfigurationError, ErrorKind

@@ -16,8 +16,8 @@ from io import BytesIO
 from typing import Any, NoReturn, cast
 from zoneinfo import ZoneInfo
 
+from sparkawait._checks import suggestion
 from sparkawait._core import learn_zone
-from sparkawait._plan.checks import suggestion
 from sparkawait._plan.zone_rules import moments
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)

@@ -18,9 +18,9 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from sparkawait._plan.arrow_types import is_any_list
-from sparkawait._plan.ddl import is_variant
-from sparkawait._plan.return_types import dataclass_fields
+from sparkawait._checks import is_any_list
+from sparkawait._schema.classes import dataclass_fields
+from sparkawait._schema.ddl import is_variant
 from sparkawait._worker.leaf_values import (
     LEAVES,
     Conversion,

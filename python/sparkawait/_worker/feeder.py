@@ -16,8 +16,8 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from sparkawait._checks import with_leaves
 from sparkawait._core import Task
-from sparkawait._plan.arrow_types import with_leaves
 from sparkawait._worker import address_space
 from sparkawait._worker.inputs import RecordBatches
 from sparkawait.exceptions import ConfigurationError, ErrorKind

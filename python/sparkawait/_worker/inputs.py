@@ -16,7 +16,7 @@ from typing import Any, NoReturn, cast
 
 import pyarrow as pa
 
-from sparkawait._plan.checks import refuse, shown
+from sparkawait._checks import refuse, shown
 from sparkawait.exceptions import ErrorKind
 
 KNOWN = (

@@ -17,10 +17,10 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from sparkawait._plan.arrow_types import fields_within, nullable
+from sparkawait._checks import fields_within, nullable
 from sparkawait._plan.chain import Chain
-from sparkawait._plan.models import Model
 from sparkawait._plan.plan import Plan
+from sparkawait._schema.types import Model
 from sparkawait._worker.results import ResultBuilder
 from sparkawait.exceptions import ErrorKind, ResultError
 from sparkawait.functions import FunctionContext

@@ -15,8 +15,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import NoReturn, cast
 
+from sparkawait._checks import shown
 from sparkawait._core import Log, Port, Row
-from sparkawait._plan.checks import shown
 from sparkawait._worker.retry_after import plain_headers
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.rate_limit import RateLimit

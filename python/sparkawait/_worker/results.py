@@ -20,9 +20,9 @@ from typing import Any, Generic, TypeVar, cast
 
 import pyarrow as pa
 
+from sparkawait._checks import is_any_list, nullable
 from sparkawait._core import simple_string
-from sparkawait._plan.arrow_types import is_any_list, nullable
-from sparkawait._plan.ddl import LEFT_OUT
+from sparkawait._schema.ddl import LEFT_OUT
 from sparkawait._worker.conversion import conversion_to, rows_of
 from sparkawait._worker.leaf_values import Misfit
 from sparkawait.exceptions import ErrorKind, ResultError

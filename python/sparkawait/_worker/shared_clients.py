@@ -20,8 +20,8 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Executor
 from typing import Any
 
-from sparkawait._plan.callables import is_async, place_of
-from sparkawait._plan.checks import shown
+from sparkawait._callables import is_async, place_of
+from sparkawait._checks import shown
 from sparkawait.exceptions import ConfigurationError, ErrorKind, OperatorStateError
 
 _logger = logging.getLogger("sparkawait")

@@ -11,7 +11,7 @@ from typing import Any
 
 from sparkawait._emission import CarryOver, Tuning, WatermarkStrategy
 from sparkawait._policies import Adaptive, CircuitBreaker, Hedge
-from sparkawait._quantities import ColumnsLike, Duration, Size
+from sparkawait._checks import ColumnsLike, Duration, Size
 from sparkawait.arrow.batches import Batches
 from sparkawait.arrow.wait import ArrowInput
 from sparkawait.cache import Cache
@@ -21,7 +21,7 @@ from sparkawait.metrics import Metrics
 from sparkawait.on_error import OnErrorLike
 from sparkawait.rate_limit import RateLimits
 from sparkawait.retry import AsyncRetryStrategy
-from sparkawait.types import Row, SchemaLike
+from sparkawait._schema.types import Row, SchemaLike
 from sparkawait.wait_options import WaitOptions
 
 __all__ = ["key_ordered_wait", "ordered_wait", "unordered_wait"]

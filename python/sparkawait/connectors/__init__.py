@@ -17,7 +17,7 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 from typing import Any
 
-from sparkawait._plan.checks import refuse, shown, text
+from sparkawait._checks import refuse, shown, text
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
 __all__ = ["connector"]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypedDict
 
-from sparkawait._quantities import Duration, Size
+from sparkawait._checks import Duration, Size
 from sparkawait.batch import Batch
 from sparkawait.connectors.base import Pem
 from sparkawait.connectors.http_auth import Auth

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import pyarrow as pa
 
 from sparkawait import _core
-from sparkawait._plan.arrow_types import fields_within
-from sparkawait._plan.checks import is_unicode, refuse, warn_once
-from sparkawait._plan.ddl import is_variant
-from sparkawait._plan.option import Option, one_of, optional
+from sparkawait._checks import fields_within, is_unicode, refuse, warn_once
+from sparkawait._option import Option, one_of, optional
+from sparkawait._schema.ddl import is_variant
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.native_function import NativeFunction
 from sparkawait.secrets import (

@@ -36,9 +36,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sparkawait._plan.checks import refuse, shown
-from sparkawait._plan.models import declared_by
-from sparkawait._plan.option import documented
+from sparkawait._checks import refuse, shown
+from sparkawait._option import documented
+from sparkawait._schema.types import SchemaLike, declared_by
 from sparkawait.connectors.arguments import HttpOptions
 from sparkawait.connectors.http_auth import aws_sigv4, basic, bearer, oauth2
 from sparkawait.connectors.http_body import each, file, items, lines, literal
@@ -47,7 +47,6 @@ from sparkawait.connectors.http_options import HTTP_OPTIONS
 from sparkawait.connectors.http_preview import preview
 from sparkawait.connectors.http_request import HttpFunction, check_options
 from sparkawait.secrets import Secret
-from sparkawait.types import SchemaLike
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -17,7 +17,7 @@ from sparkawait.connectors.http_client import Client as Client
 from sparkawait.connectors.http_preview import preview as preview
 from sparkawait.connectors.http_request import HttpFunction as HttpFunction
 from sparkawait.secrets import Secret
-from sparkawait.types import SchemaLike
+from sparkawait._schema.types import SchemaLike
 
 __all__ = ["Client", "HttpFunction", "HttpOptions", "aws_sigv4", "basic", "bearer", "each", "file", "get", "items", "lines", "literal", "oauth2", "post", "preview", "request"]
 

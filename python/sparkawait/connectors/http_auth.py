@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sparkawait._plan.checks import choice, mapping, refuse, text
+from sparkawait._checks import choice, mapping, refuse, text
 from sparkawait.secrets import LookUp, Secret, Sources, a_password, looked_up, reveal, secret
 
 _KEYS = ("AccessKeyId", "SecretAccessKey", "SessionToken")

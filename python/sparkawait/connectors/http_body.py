@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from sparkawait import _core
-from sparkawait._plan.checks import ObjectOf, mapping, refuse, shown, text
+from sparkawait._checks import ObjectOf, mapping, refuse, shown, text
 from sparkawait.batch import Batch
 from sparkawait.exceptions import ErrorKind
 from sparkawait.secrets import LookUp, Secret, looked_up, reveal

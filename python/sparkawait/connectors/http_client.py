@@ -12,9 +12,19 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from sparkawait import _core
-from sparkawait._plan.checks import ObjectOf, choice, flag, integer, refuse, shown, text
-from sparkawait._plan.option import seconds, size
-from sparkawait._quantities import Duration, Size, positive_duration
+from sparkawait._checks import (
+    Duration,
+    ObjectOf,
+    Size,
+    choice,
+    flag,
+    integer,
+    positive_duration,
+    refuse,
+    shown,
+    text,
+)
+from sparkawait._option import seconds, size
 from sparkawait.connectors.base import Certificates, Pem
 from sparkawait.connectors.http_body import Each, Lines, Part, leaves
 from sparkawait.secrets import LookUp, Secret, reveal

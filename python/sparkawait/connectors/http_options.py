@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from typing import Literal, cast
 
-from sparkawait._plan.checks import integer, mapping, refuse, shown, text
-from sparkawait._plan.option import Option, Values, one_of, optional, options_of
+from sparkawait._checks import integer, mapping, refuse, shown, text
+from sparkawait._option import Option, Values, one_of, optional, options_of
 from sparkawait.batch import the_batch
 from sparkawait.connectors.base import HOW, tls_words
 from sparkawait.connectors.http_auth import the_auth

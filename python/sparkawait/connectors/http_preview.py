@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from sparkawait import _core
-from sparkawait._plan.checks import refuse, shown
+from sparkawait._checks import refuse, shown
 from sparkawait.connectors.http_body import Each, Lines, changed
 from sparkawait.connectors.http_client import Client
 from sparkawait.connectors.http_request import HttpFunction, Request

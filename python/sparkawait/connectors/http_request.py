@@ -12,10 +12,9 @@ from typing import Any, Literal, cast
 import pyarrow as pa
 
 from sparkawait import _core
-from sparkawait._plan.arrow_types import nullable
-from sparkawait._plan.checks import is_unicode, refuse, shown, warn_once
-from sparkawait._plan.models import Declared, Model
-from sparkawait._plan.option import checked
+from sparkawait._checks import is_unicode, nullable, refuse, shown, warn_once
+from sparkawait._option import checked
+from sparkawait._schema.types import Declared, Model, duplicate
 from sparkawait.batch import Batch
 from sparkawait.connectors.base import Connector
 from sparkawait.connectors.http_body import (
@@ -34,7 +33,6 @@ from sparkawait.connectors.http_client import require_hosts
 from sparkawait.connectors.http_options import HTTP_HINTS, HTTP_OPTIONS, HttpValues, require
 from sparkawait.exceptions import ErrorKind
 from sparkawait.secrets import LookUp, Secret, Sources, sources_of
-from sparkawait.types import duplicate
 
 _OF_AUTH = ("Authorization", "of `auth`")
 """What ``auth=`` sends."""

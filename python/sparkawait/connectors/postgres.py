@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sparkawait._plan.models import declared_by
-from sparkawait._plan.option import (
+from sparkawait._option import (
     checked,
     documented,
 )
+from sparkawait._schema.types import SchemaLike, declared_by
 from sparkawait.connectors.arguments import PostgresOptions
 from sparkawait.connectors.base import (
     Certificates,
@@ -31,7 +31,6 @@ from sparkawait.connectors.postgres_lookup import (
 from sparkawait.secrets import (
     Secret,
 )
-from sparkawait.types import SchemaLike
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -12,18 +12,18 @@ from typing import Any, cast
 import pyarrow as pa
 
 from sparkawait import _core
-from sparkawait._plan.checks import (
+from sparkawait._checks import (
     MAX_COUNT,
     flag,
     integer,
     is_unicode,
+    positive_duration,
     refuse,
     shown,
     text,
     the_writes,
 )
-from sparkawait._plan.models import Model
-from sparkawait._plan.option import (
+from sparkawait._option import (
     Option,
     Values,
     one_of,
@@ -31,7 +31,7 @@ from sparkawait._plan.option import (
     options_of,
     size,
 )
-from sparkawait._quantities import positive_duration
+from sparkawait._schema.types import Model
 from sparkawait.connectors.base import (
     HOW,
     PASSWORD,

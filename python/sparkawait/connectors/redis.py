@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from sparkawait._plan.checks import choice, flag, mapping, refuse, shown, text, the_writes
-from sparkawait._plan.models import declared_by
-from sparkawait._plan.option import documented
+from sparkawait._checks import choice, flag, mapping, refuse, shown, text, the_writes
+from sparkawait._option import documented
+from sparkawait._schema.types import SchemaLike, declared_by
 from sparkawait.connectors.arguments import RedisOptions
 from sparkawait.connectors.redis_function import (
     REDIS_OPTIONS,
@@ -30,7 +30,6 @@ from sparkawait.connectors.redis_function import (
     check_command,
     make,
 )
-from sparkawait.types import SchemaLike
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from sparkawait._quantities import Duration, Size
+from sparkawait._checks import Duration, Size
 from sparkawait.connectors.arguments import RedisOptions as RedisOptions
 from sparkawait.connectors.base import Pem
 from sparkawait.connectors.redis_function import RedisFunction as RedisFunction, Url
 from sparkawait.secrets import Secret
-from sparkawait.types import SchemaLike
+from sparkawait._schema.types import SchemaLike
 
 __all__ = ["RedisFunction", "RedisOptions", "command", "get", "hash", "json", "mget"]
 

@@ -10,10 +10,9 @@ from typing import Any, cast
 import pyarrow as pa
 
 from sparkawait import _core
-from sparkawait._plan.checks import flag, integer, refuse, shown, text
-from sparkawait._plan.models import Declared, Model
-from sparkawait._plan.option import Option, Values, checked, one_of, optional, options_of, size
-from sparkawait._quantities import positive_duration
+from sparkawait._checks import flag, integer, positive_duration, refuse, shown, text
+from sparkawait._option import Option, Values, checked, one_of, optional, options_of, size
+from sparkawait._schema.types import Declared, Model
 from sparkawait.connectors.base import (
     HOW,
     PASSWORD,

@@ -25,8 +25,8 @@ from pyspark import TaskContext
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from pyspark.sql.types import StructField, StructType
 
+from sparkawait._checks import refuse, refuse_column
 from sparkawait._emission import CarryOver, Vehicle
-from sparkawait._plan.checks import refuse, refuse_column
 from sparkawait._plan.plan import Plan
 from sparkawait._worker.bundles import pack, unpack
 from sparkawait._worker.step import kinds_of

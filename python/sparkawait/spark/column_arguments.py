@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
-from sparkawait._plan.checks import shown
+from sparkawait._checks import shown
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
 if TYPE_CHECKING:

@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 import copy
 import inspect
 
-from sparkawait._plan.callables import describe, is_async
+from sparkawait._callables import describe, is_async
+from sparkawait._schema.types import Row
 from sparkawait.functions import AsyncFunction
-from sparkawait.types import Row
 
 
 def dropping_misses(call: Call) -> Call:

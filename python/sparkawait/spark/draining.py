@@ -30,8 +30,7 @@ from weakref import WeakSet, ref
 import pyspark
 from pyspark import SparkContext
 
-from sparkawait._plan.checks import refuse
-from sparkawait._quantities import Duration, optional_duration
+from sparkawait._checks import Duration, optional_duration, refuse
 from sparkawait.spark.session import is_connect
 from sparkawait.spark.step import NUMBERS
 from sparkawait.spark.vehicle import OBSERVED, observed_in

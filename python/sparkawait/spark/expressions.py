@@ -15,11 +15,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from pyspark.sql.types import DataType, NullType, NumericType, StringType, StructType
 
+from sparkawait._checks import ColumnExpression, is_expression, refuse
 from sparkawait._emission import WatermarkStrategy
 from sparkawait._plan.chain import Chain
-from sparkawait._plan.checks import refuse
 from sparkawait._plan.plan import Plan
-from sparkawait._quantities import ColumnExpression, is_expression
 from sparkawait.cache import Cache
 from sparkawait.channels import Channel
 from sparkawait.exceptions import ConfigurationError, ErrorKind

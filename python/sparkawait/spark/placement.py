@@ -15,8 +15,7 @@ from typing import NoReturn
 import pyarrow as pa
 from pyspark.sql.types import DayTimeIntervalType, StructType
 
-from sparkawait._plan.arrow_types import fields_within
-from sparkawait._plan.checks import refuse, warn_once
+from sparkawait._checks import fields_within, refuse, warn_once
 from sparkawait._plan.plan import ALONE, Place, Plan, Sharing
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunction

@@ -24,15 +24,14 @@ from pyspark.sql.types import (
     UserDefinedType,
 )
 
-from sparkawait._plan.arrow_types import fields_within, is_any_list, with_leaves
-from sparkawait._plan.checks import refuse
-from sparkawait._plan.ddl import is_variant
+from sparkawait._checks import fields_within, is_any_list, refuse, with_leaves
 from sparkawait._plan.plan import Plan
+from sparkawait._schema.ddl import is_variant
+from sparkawait._schema.types import COLLATION, INTERVAL, timestamps_of
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunction
 from sparkawait.native_function import NativeFunction
 from sparkawait.spark.session import Times
-from sparkawait.types import COLLATION, INTERVAL, timestamps_of
 
 _UNITS = ("day", "hour", "minute", "second")
 

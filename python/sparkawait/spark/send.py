@@ -27,8 +27,8 @@ from pyspark.sql import Observation, Row
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from pyspark.sql.types import LongType, StructField, StructType
 
+from sparkawait._checks import refuse, shown, text
 from sparkawait._plan.chain import Chain
-from sparkawait._plan.checks import refuse, shown, text
 from sparkawait._plan.facts import facts_of
 from sparkawait._plan.function_checks import to_function
 from sparkawait._plan.plan import Results

@@ -33,7 +33,7 @@ from pyspark.sql.pandas.utils import require_minimum_pandas_version, require_min
 
 import sparkawait
 from sparkawait import _probe
-from sparkawait._plan.checks import warn_once
+from sparkawait._checks import warn_once
 from sparkawait.exceptions import ConfigurationError, ErrorKind, how_to_install
 from sparkawait.spark.session import is_connect
 from sparkawait.spark.shipment import folder_name, probe_by_value

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 
 from sparkawait._emission import CarryOver, Tuning, WatermarkStrategy
 from sparkawait._policies import Adaptive, CircuitBreaker, Hedge
-from sparkawait._quantities import ColumnsLike, Duration, Size
+from sparkawait._checks import ColumnsLike, Duration, Size
 from sparkawait.cache import Cache
 from sparkawait.channels import Channel
 from sparkawait.functions import AsyncFunctionLike, AsyncFunctionsLike
@@ -22,7 +22,7 @@ from sparkawait.on_error import OnErrorLike
 from sparkawait.rate_limit import RateLimits
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.spark.udf import AsyncUserDefinedFunction
-from sparkawait.types import ReturnsLike, Row, SchemaLike
+from sparkawait._schema.types import ReturnsLike, Row, SchemaLike
 from sparkawait.wait_options import WaitOptions
 
 __all__ = ["async_udf", "key_ordered_wait", "ordered_wait", "unordered_wait"]

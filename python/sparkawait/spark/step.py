@@ -26,9 +26,9 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from sparkawait._checks import refuse
 from sparkawait._emission import CarryOver
 from sparkawait._plan.chain import Chain
-from sparkawait._plan.checks import refuse
 from sparkawait._worker.bundles import Bundle, count_rows
 from sparkawait._worker.metrics import TaskMetrics, of_one_task
 from sparkawait._worker.remarks import write_to_standard_error

@@ -16,16 +16,16 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from pyspark.sql.types import ArrayType, DataType, StructType
 
+from sparkawait._callables import check_function, describe
+from sparkawait._checks import flag, nullable, refuse
 from sparkawait._emission import TUNING, Tuning
-from sparkawait._plan.arrow_types import nullable
-from sparkawait._plan.callables import check_function, describe
-from sparkawait._plan.checks import flag, refuse
+from sparkawait._option import documented, refuse_unknown
 from sparkawait._plan.facts import facts_of, is_declared
 from sparkawait._plan.function_checks import check_picklable
-from sparkawait._plan.option import documented, refuse_unknown
 from sparkawait._plan.plan import Place, Plan, Results, told_fields
 from sparkawait._plan.resolve import Around, Call, plan_of
-from sparkawait._plan.return_types import names_columns, schema_of
+from sparkawait._schema.classes import names_columns, schema_of
+from sparkawait._schema.types import ReturnsLike, to_result, to_schema
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.function_options import FunctionWithOptions, with_own_options
 from sparkawait.functions import AsyncFunction, AsyncFunctionLike, declared
@@ -46,7 +46,6 @@ from sparkawait.spark.placement import PlaceOfSession
 from sparkawait.spark.schemas import bare, columns_for_spark, to_spark
 from sparkawait.spark.session import Session
 from sparkawait.spark.shipping import require_packages, run_drivers_python
-from sparkawait.types import ReturnsLike, to_result, to_schema
 from sparkawait.wait_options import COLUMN_OPTIONS, OPTIONS, ColumnArguments, WaitOptions, of_call
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, GroupedData, SparkSession
 from pyspark.sql.types import StructType
 
+from sparkawait._checks import refuse
 from sparkawait._emission import CarryOver, Vehicle
-from sparkawait._plan.checks import refuse
 from sparkawait._plan.plan import Plan, numbered
 from sparkawait.exceptions import ErrorKind
 from sparkawait.spark.session import is_connect

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from pyspark.sql.types import StructType
 
+from sparkawait._checks import ColumnsLike, refuse
+from sparkawait._option import documented
 from sparkawait._plan import resolve as plans
 from sparkawait._plan.chain import Chain, check_carries_one
-from sparkawait._plan.checks import refuse
-from sparkawait._plan.option import documented
 from sparkawait._plan.plan import Mode, Results
-from sparkawait._quantities import ColumnsLike
 from sparkawait.exceptions import ErrorKind
 from sparkawait.function_options import has_expressions
 from sparkawait.functions import AsyncFunctionsLike

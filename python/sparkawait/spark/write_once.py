@@ -26,9 +26,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
-from sparkawait._plan.checks import choice, integer, refuse, refuse_column, shown, text
-from sparkawait._plan.option import refuse_unknown
-from sparkawait._quantities import columns, named
+from sparkawait._checks import choice, columns, integer, named, refuse, refuse_column, shown, text
+from sparkawait._option import refuse_unknown
 from sparkawait.exceptions import ErrorKind
 from sparkawait.functions import AsyncFunctionsLike
 from sparkawait.metrics import Metrics

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from sparkawait import _core
+from sparkawait._checks import choice, integer, optional_duration, refuse, shown
 from sparkawait._core import HarnessSnapshot
-from sparkawait._plan.checks import choice, integer, refuse, shown
-from sparkawait._quantities import optional_duration
 from sparkawait.exceptions import (
     AsyncFunctionError,
     AsyncIOError,

@@ -12,8 +12,7 @@ from typing import Literal
 import pyarrow as pa
 
 from sparkawait import _core
-from sparkawait._plan.checks import flag, integer, number, text
-from sparkawait._quantities import Duration, parse_duration
+from sparkawait._checks import Duration, flag, integer, number, parse_duration, text
 from sparkawait.native_function import NativeFunction
 
 

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import NamedTuple, cast, final
 
 from sparkawait import _core
-from sparkawait._plan.checks import integer, mapping, number, refuse, text
+from sparkawait._checks import integer, mapping, number, refuse, text
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.testing.latency import LatencyLike, to_latency
 

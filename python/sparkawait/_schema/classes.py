@@ -39,8 +39,8 @@ from typing import (
 
 import pyarrow as pa
 
-from sparkawait._plan.callables import without_partials
-from sparkawait._plan.ddl import LEFT_OUT, SESSION_TIMESTAMP, noted, parse_element
+from sparkawait._callables import without_partials
+from sparkawait._schema.ddl import LEFT_OUT, SESSION_TIMESTAMP, noted, parse_element
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
 _MANY = (list, tuple, Sequence, Collection, Iterable)

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from inspect import Parameter
 from typing import Any, cast
 
-from sparkawait._plan.checks import refuse
+from sparkawait._checks import refuse
 from sparkawait.exceptions import ErrorKind
 
 # -- whether what the user gave can be called as it will be called. Pure functions, for any thread

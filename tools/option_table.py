@@ -6,7 +6,7 @@ usage: python tools/option_table.py
 
 from pathlib import Path
 
-from sparkawait.wait_options import OPTIONS
+from sparkawait.options import OPTIONS
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "options.md"
 METRICS = (

@@ -22,7 +22,7 @@ from pathlib import Path
 from sys import stdlib_module_names
 from typing import Any
 
-from sparkawait import function_options, wait_options
+from sparkawait import options
 from sparkawait._option import Option, with_entries
 from sparkawait.connectors.http_options import HTTP_OPTIONS
 from sparkawait.connectors.postgres_lookup import POSTGRES_OPTIONS
@@ -34,29 +34,29 @@ PACKAGES = {"sparkawait.arrow": ["wait"], "sparkawait.spark": ["wait", "udf"]}
 STUBS = [f"sparkawait.connectors.{name}" for name in ("http", "postgres", "redis")]
 """Modules whose functions take options, and that define nothing else."""
 OPTIONS = {
-    "WaitArguments": wait_options.OPTIONS,
-    "ColumnArguments": wait_options.COLUMN_OPTIONS,
+    "WaitArguments": options.OPTIONS,
+    "ColumnArguments": options.COLUMN_OPTIONS,
     "HttpOptions": HTTP_OPTIONS,
     "RedisOptions": REDIS_OPTIONS,
     "PostgresOptions": POSTGRES_OPTIONS,
 }
-FUNCTION_OPTIONS = {it: o for it, o in wait_options.OPTIONS.items() if o.of_function}
+FUNCTION_OPTIONS = {it: o for it, o in options.OPTIONS.items() if o.of_function}
 ARGUMENTS = {
-    "sparkawait._plan.arguments": {
+    "sparkawait._arguments": {
         "OwnArguments": (
-            function_options.OWN_OPTIONS,
+            options.OWN_OPTIONS,
             "The options that a function may have for itself, as keywords of its decorator.",
         ),
         "FunctionArguments": (
-            FUNCTION_OPTIONS | function_options.OF_FUNCTION,
+            FUNCTION_OPTIONS | options.OF_FUNCTION,
             "What ``with_options`` of a function takes, as keywords.",
         ),
         "ColumnArguments": (
-            wait_options.COLUMN_OPTIONS,
+            options.COLUMN_OPTIONS,
             "The options that column functions have, too, as keywords.",
         ),
         "WaitArguments": (
-            wait_options.OPTIONS,
+            options.OPTIONS,
             "The options of the wait functions as keywords: what `WaitOptions` takes.",
         ),
     },
@@ -134,7 +134,7 @@ def _used(functions: list[str], known: dict[str, tuple[str, str]]) -> set[str]:
 def signatures(package: str) -> str:
     """Returns the text of the module `signatures` of a package."""
     modules = [f"{package}.{name}" for name in PACKAGES[package]]
-    known = _types() | {"WaitOptions": (wait_options.__name__, "WaitOptions")}
+    known = _types() | {"WaitOptions": (options.__name__, "WaitOptions")}
     functions: list[str] = []
     names: set[str] = set()
     for module in modules:
@@ -154,15 +154,15 @@ def arguments(module: str) -> str:
     known, names = _types(), {"TypedDict"}
     classes: list[str] = []
     before: dict[str, dict[str, Option[Any]]] = {"TypedDict": {}}
-    for name, (options, meaning) in ARGUMENTS[module].items():
-        base = next(it for it in reversed(before) if before[it].keys() <= options.keys())
+    for name, (each, meaning) in ARGUMENTS[module].items():
+        base = next(it for it in reversed(before) if before[it].keys() <= each.keys())
         inherited = before[base]
-        own = {it: option for it, option in options.items() if it not in inherited}
+        own = {it: option for it, option in each.items() if it not in inherited}
         lines = [f"    {it}: {option.type}" for it, option in own.items()]
         head = f"class {name}({base}, total=False):"
         classes.append("\n".join([head, f'    """{meaning}"""', "", *lines]))
         names |= {name for option in own.values() for name in _named(option)}
-        before[name] = options
+        before[name] = each
     imports = _imports({name: known[name] for name in names if name in known})
     exported = json.dumps(sorted(ARGUMENTS[module]))
     top = f"{ARGUMENTS_HEADER}{imports}\n\n__all__ = {exported}\n\n\n"
@@ -175,7 +175,7 @@ def _types() -> dict[str, tuple[str, str]]:
     package = PYTHON / "sparkawait"
     for path in sorted([*package.glob("*.py"), *package.glob("connectors/*.py")]):
         module = ".".join(path.relative_to(PYTHON).with_suffix("").parts)
-        if module not in {wait_options.__name__, "sparkawait.__init__"}:
+        if module not in {options.__name__, "sparkawait.__init__"}:
             for name, origin in _origins(module).items():
                 if name not in found or origin[0] == module:
                     found[name] = origin

@@ -33,11 +33,6 @@ from sparkawait._worker import address_space  # noqa: F401  # pyright: ignore[re
 from sparkawait import arrow, exceptions, retry, typing
 from sparkawait._core import VERSION
 from sparkawait._doctor.report import show_versions
-from sparkawait._emission import CarryOver, Tuning, WatermarkStrategy
-from sparkawait._policies import Adaptive, CircuitBreaker, Hedge
-from sparkawait.batch import Batch
-from sparkawait.cache import Cache
-from sparkawait.channels import Channel
 from sparkawait.connectors import connector, http, postgres, redis
 from sparkawait.exceptions import (
     AsyncFunctionError,
@@ -46,12 +41,13 @@ from sparkawait.exceptions import (
     how_to_install,
 )
 from sparkawait.functions import AsyncFunction, async_function
+from sparkawait.limits import Adaptive, Batch, Channel, CircuitBreaker, Hedge
 from sparkawait.metrics import Metrics
-from sparkawait.on_error import OnError
+from sparkawait.options import WaitOptions
+from sparkawait.outcomes import Cache, CarryOver, OnError, Tuning, WatermarkStrategy
 from sparkawait.rate_limit import RateLimit
 from sparkawait.retry import RetryAfter
 from sparkawait.secrets import secret
-from sparkawait.wait_options import WaitOptions
 
 if TYPE_CHECKING:
     from sparkawait import spark, testing

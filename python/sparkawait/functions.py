@@ -29,21 +29,22 @@ from sparkawait._checks import ColumnExpression, ColumnLike, Duration, refuse
 from sparkawait._core import Row
 from sparkawait._option import documented
 from sparkawait._schema.types import SchemaLike, is_function, to_schema
-from sparkawait.batch import Batch
 from sparkawait.exceptions import ElementTimeoutError, ErrorKind
-from sparkawait.function_options import (
+from sparkawait.limits import Batch
+from sparkawait.native_function import NativeFunction
+from sparkawait.options import (
+    NONE_GIVEN,
     OF_FUNCTION,
     OWN_OPTIONS,
     FunctionWithOptions,
     OfColumns,
     OwnArguments,
     TakesOptions,
+    WaitOptions,
     asks_for_column,
     check_class,
     declared_options,
 )
-from sparkawait.native_function import NativeFunction
-from sparkawait.wait_options import NONE_GIVEN, WaitOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -10,9 +10,8 @@ import pyarrow as pa
 
 from sparkawait import _core
 from sparkawait._schema.types import Model
-from sparkawait.batch import Batch
-from sparkawait.function_options import OfColumns, TakesOptions
-from sparkawait.wait_options import NONE_GIVEN, WaitOptions
+from sparkawait.limits import Batch
+from sparkawait.options import NONE_GIVEN, OfColumns, TakesOptions, WaitOptions
 
 
 class NativeFunction(OfColumns, TakesOptions):

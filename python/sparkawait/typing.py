@@ -10,18 +10,17 @@ def lookup(timeout: sa.typing.Duration, on_error: sa.typing.OnErrorLike = "fail"
 
 from sparkawait._checks import ColumnLike, ColumnsLike, Duration, Size
 from sparkawait._core import Row
-from sparkawait._emission import Emit, Vehicle
-from sparkawait._policies import WhenOpen
 from sparkawait._schema.types import ReturnsLike, SchemaLike
-from sparkawait.function_options import FunctionWithOptions
 from sparkawait.functions import (
     AsyncFunctionLike,
     AsyncFunctionsLike,
     FunctionContext,
     Results,
 )
+from sparkawait.limits import WhenOpen
 from sparkawait.native_function import NativeFunction
-from sparkawait.on_error import OnErrorLike
+from sparkawait.options import FunctionWithOptions
+from sparkawait.outcomes import Emit, OnErrorLike, Vehicle
 from sparkawait.rate_limit import Cost, Counts, Per, RateLimits, Scope
 
 __all__ = [

@@ -12,7 +12,7 @@ from sparkawait.connectors.arguments import HttpOptions, PostgresOptions, RedisO
 from sparkawait.connectors.http_options import HTTP_OPTIONS
 from sparkawait.connectors.postgres_lookup import POSTGRES_OPTIONS
 from sparkawait.connectors.redis_function import REDIS_OPTIONS
-from sparkawait.wait_options import (
+from sparkawait.options import (
     COLUMN_OPTIONS,
     OPTIONS,
     ColumnArguments,

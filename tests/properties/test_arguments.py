@@ -18,7 +18,7 @@ from sparkawait import _core, http, postgres, redis, retry, testing
 from sparkawait._checks import shown
 from sparkawait._plan import resolve as options
 from sparkawait._plan.chain import Chain
-from sparkawait.wait_options import OPTIONS
+from sparkawait.options import OPTIONS
 
 EXAMPLES = int(os.environ.get("ARGUMENTS", "23"))
 """For each call. `make combinations` tries more."""

@@ -26,7 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import sparkawait as sa
-from sparkawait._emission import Emit
+from sparkawait.outcomes import Emit
 from tests.support.waiting import wait_until
 
 QUERIES: dict[str, tuple[Emit, str]] = {

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from pyspark.sql.types import StructType
 
 import sparkawait as sa
-from sparkawait.function_options import OF_FUNCTION
+from sparkawait.options import OF_FUNCTION
 from tests.spark.calls import CallLog
 from tests.spark.connect_program import connect
 from tests.spark.sessions_seen import another, in_thread

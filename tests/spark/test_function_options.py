@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
 import sparkawait as sa
-from sparkawait.function_options import OF_FUNCTION, OWN_OPTIONS
+from sparkawait.options import OF_FUNCTION, OWN_OPTIONS
 from tests.spark.options_program import CASES, PLACES, chosen, results
 
 pytestmark = [pytest.mark.spark, pytest.mark.newest_spark, pytest.mark.timeout(900)]

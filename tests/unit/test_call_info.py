@@ -11,9 +11,9 @@ import pytest
 
 import sparkawait as sa
 from sparkawait import arrow
-from sparkawait._call_info import CALL_TYPE
 from sparkawait._plan.resolve import resolve_unpickled
 from sparkawait.exceptions import ErrorKind
+from sparkawait.outcomes import CALL_TYPE
 
 ROWS = 61
 WAITS = (arrow.ordered_wait, arrow.unordered_wait, arrow.key_ordered_wait)

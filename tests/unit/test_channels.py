@@ -11,8 +11,8 @@ import pytest
 import sparkawait as sa
 from sparkawait import arrow
 from sparkawait._plan.resolve import resolve, resolve_unpickled
-from sparkawait.channels import Credits
 from sparkawait.exceptions import ErrorKind
+from sparkawait.limits import Credits
 
 
 def batch(tenants, start=0):

@@ -11,7 +11,7 @@ import pytest
 import sparkawait as sa
 from sparkawait._plan.facts import facts_of
 from sparkawait._plan.resolve import resolve_unpickled
-from sparkawait.function_options import OWN_OPTIONS
+from sparkawait.options import OWN_OPTIONS
 from tests.support import looked_up
 
 ROWS = 31

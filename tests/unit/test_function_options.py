@@ -11,7 +11,7 @@ import sparkawait as sa
 from sparkawait._plan.facts import facts_of
 from sparkawait._plan.function_checks import to_function
 from sparkawait._plan.resolve import resolve_unpickled
-from sparkawait.function_options import OF_FUNCTION, OWN_OPTIONS, asks_for_column
+from sparkawait.options import OF_FUNCTION, OWN_OPTIONS, asks_for_column
 from tests.support import looked_up
 from tests.unit.test_class_options import VALUES
 

@@ -12,8 +12,8 @@ import pytest
 from sparkawait import AsyncFunction, Tuning, arrow, async_function
 from sparkawait._worker import life_cycle
 from sparkawait._worker.event_loop import event_loop_thread
-from sparkawait.batch import Batch
 from sparkawait.exceptions import AsyncFunctionError, ErrorKind, OperatorStateError
+from sparkawait.limits import Batch
 
 
 @async_function("y bigint")

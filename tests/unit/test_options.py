@@ -25,8 +25,8 @@ from sparkawait._plan.resolve import resolve
 from sparkawait.exceptions import ErrorKind
 from sparkawait.functions import async_function
 from sparkawait.native_function import NativeFunction
+from sparkawait.options import OPTIONS
 from sparkawait.retry import ONLY_REFUSED
-from sparkawait.wait_options import OPTIONS
 
 INPUT = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us")), ("name", pa.string())])
 

@@ -18,7 +18,7 @@ from multidict import CIMultiDict
 
 from sparkawait import RetryAfter, arrow, async_function, retry
 from sparkawait._core import header_seconds
-from sparkawait._worker.retry_after import announced_delay, announced_pause, plain_headers
+from sparkawait.retry import announced_delay, announced_pause, plain_headers
 
 
 class HTTPStatusError(Exception):

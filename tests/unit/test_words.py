@@ -9,7 +9,7 @@ from sparkawait._option import _MEANINGS, _TABLE
 from sparkawait.connectors.http_options import HTTP_OPTIONS
 from sparkawait.connectors.postgres_lookup import POSTGRES_OPTIONS
 from sparkawait.connectors.redis_function import REDIS_OPTIONS
-from sparkawait.wait_options import OPTIONS
+from sparkawait.options import OPTIONS
 
 CALLS = {
     "wait": sa.WaitOptions,

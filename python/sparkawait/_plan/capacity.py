@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sparkawait._checks import MAX_COUNT, Bytes, refuse, warn_once
 from sparkawait._plan.facts import Facts
-from sparkawait._policies import Adaptive
 from sparkawait.exceptions import ErrorKind
-from sparkawait.wait_options import WaitOptions
+from sparkawait.limits import Adaptive
+from sparkawait.options import WaitOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,10 +17,10 @@ from typing import Any
 
 from sparkawait._callables import is_async, layers, refuse_threads
 from sparkawait._schema.types import SchemaLike
-from sparkawait.batch import Batch
-from sparkawait.function_options import OF_FUNCTION
 from sparkawait.functions import AsyncFunction, DeclaredFunction
+from sparkawait.limits import Batch
 from sparkawait.native_function import NativeFunction
+from sparkawait.options import OF_FUNCTION
 
 __all__ = ["UNKNOWN", "Facts", "facts_of", "is_declared"]
 

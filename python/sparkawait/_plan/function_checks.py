@@ -25,7 +25,7 @@ from sparkawait._schema.types import to_schema
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunction, DeclaredFunction, declared
 from sparkawait.native_function import NativeFunction
-from sparkawait.wait_options import WaitOptions
+from sparkawait.options import WaitOptions
 
 # -- which functions are the same to a `sparkawait.Cache`, so that they share its results.
 #

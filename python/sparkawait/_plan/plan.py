@@ -18,7 +18,6 @@ from typing import Any, Literal, NamedTuple, cast
 
 import pyarrow as pa
 
-from sparkawait._call_info import CALL_TYPE
 from sparkawait._checks import (
     nullable,
     rename_of,
@@ -31,17 +30,15 @@ from sparkawait._checks import (
 from sparkawait._core import Native, ResultColumns
 from sparkawait._plan.capacity import Growth
 from sparkawait._plan.facts import UNKNOWN, Facts
-from sparkawait._policies import Adaptive
 from sparkawait._schema.types import check_input_names, timestamps_of
 from sparkawait._worker.results import NoResults, OneResult, ResultBuilder, with_mark
-from sparkawait.batch import Batch
-from sparkawait.channels import Credits
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunction
+from sparkawait.limits import Adaptive, Batch, Credits
 from sparkawait.native_function import NativeFunction
-from sparkawait.on_error import ERROR_TYPE
+from sparkawait.options import OPTIONS, WaitOptions
+from sparkawait.outcomes import CALL_TYPE, ERROR_TYPE
 from sparkawait.rate_limit import RateLimit, sharers
-from sparkawait.wait_options import OPTIONS, WaitOptions
 
 __all__ = [
     "ALONE",

@@ -16,10 +16,8 @@ from typing import Any, NoReturn, cast
 
 import pyarrow as pa
 
-from sparkawait._call_info import CALL_TYPE
 from sparkawait._callables import check_plain
 from sparkawait._checks import Bytes, columns, is_expression, named, refuse, shown, warn_once
-from sparkawait._emission import Tuning
 from sparkawait._option import refuse_unknown
 from sparkawait._plan.capacity import Bounds, asked_calls, bounds, held
 from sparkawait._plan.chain import check_carries_one, check_no_rules
@@ -44,15 +42,21 @@ from sparkawait._plan.plan import (
     numbered,
     rows_in_calls,
 )
-from sparkawait._policies import Adaptive
 from sparkawait._worker.results import NOTHING
-from sparkawait.channels import Channel, Credits
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.function_options import FunctionWithOptions, with_own_options
 from sparkawait.functions import AsyncFunction
+from sparkawait.limits import Adaptive, Channel, Credits
 from sparkawait.native_function import NativeFunction
+from sparkawait.options import (
+    NONE_GIVEN,
+    OPTIONS,
+    FunctionWithOptions,
+    WaitOptions,
+    of_call,
+    with_own_options,
+)
+from sparkawait.outcomes import CALL_TYPE, Tuning
 from sparkawait.retry import AsyncRetryStrategy
-from sparkawait.wait_options import NONE_GIVEN, OPTIONS, WaitOptions, of_call
 
 __all__ = ["Around", "Call", "plan_of", "resolve", "resolve_unpickled", "what_is_called"]
 

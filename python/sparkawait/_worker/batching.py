@@ -15,11 +15,10 @@ from typing import Any, cast
 from sparkawait._core import Row
 from sparkawait._plan.plan import Plan
 from sparkawait._worker.batch_lines import CallSize, Divided, Doubt, Line, Timers, asked_alone
-from sparkawait._worker.retry_after import announced_delay, answered_status
 from sparkawait._worker.runner import Parts, Runner
-from sparkawait.batch import Batch
 from sparkawait.exceptions import AsyncFunctionError, AsyncIOError, ErrorKind, ResultError, leaves
-from sparkawait.retry import RetryAfter
+from sparkawait.limits import Batch
+from sparkawait.retry import RetryAfter, announced_delay, answered_status
 
 __all__ = ["BatchRunner", "is_of_rows", "may_be_of_rows"]
 

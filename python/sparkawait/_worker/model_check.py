@@ -25,7 +25,7 @@ from sparkawait._worker.results import ResultBuilder
 from sparkawait.exceptions import ErrorKind, ResultError
 from sparkawait.functions import FunctionContext
 from sparkawait.native_function import NativeFunction
-from sparkawait.on_error import ERROR_TYPE
+from sparkawait.outcomes import ERROR_TYPE
 
 Check = Callable[[pa.RecordBatch], pa.RecordBatch]
 _MOST_SHOWN = 3

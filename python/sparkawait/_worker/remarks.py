@@ -17,9 +17,9 @@ from typing import NoReturn, cast
 
 from sparkawait._checks import shown
 from sparkawait._core import Log, Port, Row
-from sparkawait._worker.retry_after import plain_headers
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.rate_limit import RateLimit
+from sparkawait.retry import plain_headers
 
 # -- where the lines of the logger ``sparkawait`` go, and how those of Rust come to it.
 #

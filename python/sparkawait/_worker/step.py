@@ -24,7 +24,6 @@ from typing import Any, TypeAlias, cast
 import pyarrow as pa
 
 from sparkawait._core import Carried, PartEnd, RemoteTask, encode_carried, find_posted
-from sparkawait._emission import CarryOver
 from sparkawait._plan.chain import Chain
 from sparkawait._worker import address_space
 from sparkawait._worker.bundles import Bundle
@@ -32,6 +31,7 @@ from sparkawait._worker.holder import HeldTask, holder
 from sparkawait._worker.metrics import TaskMetrics
 from sparkawait._worker.pace import PACE
 from sparkawait.exceptions import ErrorKind, SnapshotError
+from sparkawait.outcomes import CarryOver
 
 Columns: TypeAlias = tuple[tuple[str, str], ...]
 """Names and types of columns."""

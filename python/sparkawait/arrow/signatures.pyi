@@ -9,20 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sparkawait._emission import CarryOver, Tuning, WatermarkStrategy
-from sparkawait._policies import Adaptive, CircuitBreaker, Hedge
 from sparkawait._checks import ColumnsLike, Duration, Size
+from sparkawait._schema.types import Row, SchemaLike
 from sparkawait.arrow.batches import Batches
 from sparkawait.arrow.wait import ArrowInput
-from sparkawait.cache import Cache
-from sparkawait.channels import Channel
 from sparkawait.functions import AsyncFunctionsLike
+from sparkawait.limits import Adaptive, Channel, CircuitBreaker, Hedge
 from sparkawait.metrics import Metrics
-from sparkawait.on_error import OnErrorLike
+from sparkawait.options import WaitOptions
+from sparkawait.outcomes import Cache, CarryOver, OnErrorLike, Tuning, WatermarkStrategy
 from sparkawait.rate_limit import RateLimits
 from sparkawait.retry import AsyncRetryStrategy
-from sparkawait._schema.types import Row, SchemaLike
-from sparkawait.wait_options import WaitOptions
 
 __all__ = ["key_ordered_wait", "ordered_wait", "unordered_wait"]
 

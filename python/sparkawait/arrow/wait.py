@@ -17,7 +17,7 @@ from sparkawait.arrow.batches import Batches, Source
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunctionsLike
 from sparkawait.metrics import Metrics, sums_of
-from sparkawait.wait_options import OPTIONS, WaitArguments, WaitOptions
+from sparkawait.options import OPTIONS, WaitArguments, WaitOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypedDict
 
 from sparkawait._checks import Duration, Size
-from sparkawait.batch import Batch
 from sparkawait.connectors.base import Pem
 from sparkawait.connectors.http_auth import Auth
 from sparkawait.connectors.http_body import Lines, Part, ReplyItems, Template
 from sparkawait.connectors.http_client import Client
+from sparkawait.limits import Batch
 from sparkawait.secrets import Secret
 
 __all__ = ["HttpOptions", "PostgresOptions", "RedisOptions"]

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from sparkawait.batch import Batch
+from sparkawait._schema.types import SchemaLike
 from sparkawait.connectors.arguments import HttpOptions as HttpOptions
 from sparkawait.connectors.http_auth import Auth, aws_sigv4 as aws_sigv4, basic as basic, bearer as bearer, oauth2 as oauth2
 from sparkawait.connectors.http_body import Lines, Part, ReplyItems, Template, each as each, file as file, items as items, lines as lines, literal as literal
 from sparkawait.connectors.http_client import Client as Client
 from sparkawait.connectors.http_preview import preview as preview
 from sparkawait.connectors.http_request import HttpFunction as HttpFunction
+from sparkawait.limits import Batch
 from sparkawait.secrets import Secret
-from sparkawait._schema.types import SchemaLike
 
 __all__ = ["Client", "HttpFunction", "HttpOptions", "aws_sigv4", "basic", "bearer", "each", "file", "get", "items", "lines", "literal", "oauth2", "post", "preview", "request"]
 

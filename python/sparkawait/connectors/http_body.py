@@ -20,8 +20,8 @@ from typing import Any, cast
 
 from sparkawait import _core
 from sparkawait._checks import ObjectOf, mapping, refuse, shown, text
-from sparkawait.batch import Batch
 from sparkawait.exceptions import ErrorKind
+from sparkawait.limits import Batch
 from sparkawait.secrets import LookUp, Secret, looked_up, reveal
 
 Template = str | Secret

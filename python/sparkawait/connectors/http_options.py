@@ -9,7 +9,6 @@ from typing import Literal, cast
 
 from sparkawait._checks import integer, mapping, refuse, shown, text
 from sparkawait._option import Option, Values, one_of, optional, options_of
-from sparkawait.batch import the_batch
 from sparkawait.connectors.base import HOW, tls_words
 from sparkawait.connectors.http_auth import the_auth
 from sparkawait.connectors.http_body import (
@@ -20,6 +19,7 @@ from sparkawait.connectors.http_body import (
     the_items,
 )
 from sparkawait.connectors.http_client import MAX_CONNECTIONS, Client, check_hosts, the_client
+from sparkawait.limits import the_batch
 
 _STATUSES = range(100, 1000)
 

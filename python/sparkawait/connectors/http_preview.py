@@ -28,8 +28,8 @@ from sparkawait.connectors.http_body import Each, Lines, changed
 from sparkawait.connectors.http_client import Client
 from sparkawait.connectors.http_request import HttpFunction, Request
 from sparkawait.exceptions import ErrorKind
-from sparkawait.function_options import FunctionWithOptions
-from sparkawait.on_error import OnError
+from sparkawait.options import FunctionWithOptions
+from sparkawait.outcomes import OnError
 
 # -- whether a document has something at a path, and what there is on the way. Pure functions
 

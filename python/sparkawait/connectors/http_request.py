@@ -15,7 +15,6 @@ from sparkawait import _core
 from sparkawait._checks import is_unicode, nullable, refuse, shown, warn_once
 from sparkawait._option import checked
 from sparkawait._schema.types import Declared, Model, duplicate
-from sparkawait.batch import Batch
 from sparkawait.connectors.base import Connector
 from sparkawait.connectors.http_body import (
     Each,
@@ -32,6 +31,7 @@ from sparkawait.connectors.http_body import (
 from sparkawait.connectors.http_client import require_hosts
 from sparkawait.connectors.http_options import HTTP_HINTS, HTTP_OPTIONS, HttpValues, require
 from sparkawait.exceptions import ErrorKind
+from sparkawait.limits import Batch
 from sparkawait.secrets import LookUp, Secret, Sources, sources_of
 
 _OF_AUTH = ("Authorization", "of `auth`")

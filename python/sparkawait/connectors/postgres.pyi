@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Literal
 
 from sparkawait._checks import Duration, Size
+from sparkawait._schema.types import SchemaLike
 from sparkawait.connectors.arguments import PostgresOptions as PostgresOptions
 from sparkawait.connectors.base import Pem
 from sparkawait.connectors.postgres_lookup import Lookup as Lookup
 from sparkawait.secrets import Secret
-from sparkawait._schema.types import SchemaLike
 
 __all__ = ["Lookup", "PostgresOptions", "lookup"]
 

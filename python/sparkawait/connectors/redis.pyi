@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from sparkawait._checks import Duration, Size
+from sparkawait._schema.types import SchemaLike
 from sparkawait.connectors.arguments import RedisOptions as RedisOptions
 from sparkawait.connectors.base import Pem
 from sparkawait.connectors.redis_function import RedisFunction as RedisFunction, Url
 from sparkawait.secrets import Secret
-from sparkawait._schema.types import SchemaLike
 
 __all__ = ["RedisFunction", "RedisOptions", "command", "get", "hash", "json", "mget"]
 

@@ -27,13 +27,13 @@ from sparkawait._worker.metrics import TaskMetrics
 from sparkawait._worker.results import mark_beside
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.native_function import NativeFunction
+from sparkawait.options import WaitOptions
 from sparkawait.spark.column_rows import Counts, NullRows, cut, numbered, one_for_each
 from sparkawait.spark.partition import run_task, with_types
 from sparkawait.spark.placement import check_arguments
 from sparkawait.spark.schemas import casts, with_zone
 from sparkawait.spark.session import Times, zone_of_task
 from sparkawait.spark.shipment import Shipment
-from sparkawait.wait_options import WaitOptions
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator

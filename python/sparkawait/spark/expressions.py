@@ -16,16 +16,14 @@ from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from pyspark.sql.types import DataType, NullType, NumericType, StringType, StructType
 
 from sparkawait._checks import ColumnExpression, is_expression, refuse
-from sparkawait._emission import WatermarkStrategy
 from sparkawait._plan.chain import Chain
 from sparkawait._plan.plan import Plan
-from sparkawait.cache import Cache
-from sparkawait.channels import Channel
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.function_options import FunctionWithOptions
+from sparkawait.limits import Channel
+from sparkawait.options import FunctionWithOptions, WaitOptions
+from sparkawait.outcomes import Cache, WatermarkStrategy
 from sparkawait.rate_limit import RateLimit
 from sparkawait.spark.schemas import types_within
-from sparkawait.wait_options import WaitOptions
 
 _CACHE, _CHANNELS = ErrorKind.CACHE_INVALID, ErrorKind.CHANNELS_INVALID
 _WATERMARK = ErrorKind.WATERMARK_INVALID

@@ -19,11 +19,11 @@ from pyspark.sql.types import StructType
 
 import sparkawait.arrow
 from sparkawait._checks import refuse
-from sparkawait._emission import CarryOver
 from sparkawait._plan.chain import Chain
 from sparkawait._worker.metrics import TaskMetrics, by_call, by_operator
 from sparkawait._worker.remarks import write_to_standard_error
 from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.outcomes import CarryOver
 from sparkawait.spark.connection import Connection
 from sparkawait.spark.failures import add_to_what_is_said, told_to_spark
 from sparkawait.spark.metrics import text_of_failed_task

@@ -37,13 +37,13 @@ from sparkawait.exceptions import ErrorKind
 from sparkawait.functions import AsyncFunction, AsyncFunctionLike
 from sparkawait.metrics import Metrics
 from sparkawait.native_function import NativeFunction
+from sparkawait.options import WaitArguments, WaitOptions, of_call
 from sparkawait.spark.interrupts import ending_jobs
 from sparkawait.spark.partition import PartitionTask, renamed
 from sparkawait.spark.schemas import to_arrow
 from sparkawait.spark.session import is_connect
 from sparkawait.spark.shipment import Shipment
 from sparkawait.spark.wait import check_ends, made, with_safe_names
-from sparkawait.wait_options import WaitArguments, WaitOptions, of_call
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

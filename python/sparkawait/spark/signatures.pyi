@@ -11,19 +11,16 @@ from typing import Any, overload
 
 from pyspark.sql import DataFrame
 
-from sparkawait._emission import CarryOver, Tuning, WatermarkStrategy
-from sparkawait._policies import Adaptive, CircuitBreaker, Hedge
 from sparkawait._checks import ColumnsLike, Duration, Size
-from sparkawait.cache import Cache
-from sparkawait.channels import Channel
+from sparkawait._schema.types import ReturnsLike, Row, SchemaLike
 from sparkawait.functions import AsyncFunctionLike, AsyncFunctionsLike
+from sparkawait.limits import Adaptive, Channel, CircuitBreaker, Hedge
 from sparkawait.metrics import Metrics
-from sparkawait.on_error import OnErrorLike
+from sparkawait.options import WaitOptions
+from sparkawait.outcomes import Cache, CarryOver, OnErrorLike, Tuning, WatermarkStrategy
 from sparkawait.rate_limit import RateLimits
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.spark.udf import AsyncUserDefinedFunction
-from sparkawait._schema.types import ReturnsLike, Row, SchemaLike
-from sparkawait.wait_options import WaitOptions
 
 __all__ = ["async_udf", "key_ordered_wait", "ordered_wait", "unordered_wait"]
 

@@ -27,13 +27,13 @@ from pyspark.sql.types import (
 )
 
 from sparkawait._checks import refuse
-from sparkawait._emission import CarryOver
 from sparkawait._plan.chain import Chain
 from sparkawait._worker.bundles import Bundle, count_rows
 from sparkawait._worker.metrics import TaskMetrics, of_one_task
 from sparkawait._worker.remarks import write_to_standard_error
 from sparkawait._worker.step import Columns, Shard, StepEnd, run_step
 from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.outcomes import CarryOver
 from sparkawait.spark.connection import Connection
 from sparkawait.spark.failures import in_micro_batch, told_to_spark
 from sparkawait.spark.session import is_connect

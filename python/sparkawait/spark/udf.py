@@ -18,7 +18,6 @@ from pyspark.sql.types import ArrayType, DataType, StructType
 
 from sparkawait._callables import check_function, describe
 from sparkawait._checks import flag, nullable, refuse
-from sparkawait._emission import TUNING, Tuning
 from sparkawait._option import documented, refuse_unknown
 from sparkawait._plan.facts import facts_of, is_declared
 from sparkawait._plan.function_checks import check_picklable
@@ -27,11 +26,19 @@ from sparkawait._plan.resolve import Around, Call, plan_of
 from sparkawait._schema.classes import names_columns, schema_of
 from sparkawait._schema.types import ReturnsLike, to_result, to_schema
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.function_options import FunctionWithOptions, with_own_options
 from sparkawait.functions import AsyncFunction, AsyncFunctionLike, declared
 from sparkawait.metrics import Metrics, accumulator_of
 from sparkawait.native_function import NativeFunction
-from sparkawait.on_error import action_of
+from sparkawait.options import (
+    COLUMN_OPTIONS,
+    OPTIONS,
+    ColumnArguments,
+    FunctionWithOptions,
+    WaitOptions,
+    of_call,
+    with_own_options,
+)
+from sparkawait.outcomes import TUNING, Tuning, action_of
 from sparkawait.spark.column_arguments import argument_names, as_column, members
 from sparkawait.spark.columns import (
     Arguments,
@@ -46,7 +53,6 @@ from sparkawait.spark.placement import PlaceOfSession
 from sparkawait.spark.schemas import bare, columns_for_spark, to_spark
 from sparkawait.spark.session import Session
 from sparkawait.spark.shipping import require_packages, run_drivers_python
-from sparkawait.wait_options import COLUMN_OPTIONS, OPTIONS, ColumnArguments, WaitOptions, of_call
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

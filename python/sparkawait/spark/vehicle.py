@@ -18,9 +18,9 @@ from pyspark.sql import DataFrame, GroupedData, SparkSession
 from pyspark.sql.types import StructType
 
 from sparkawait._checks import refuse
-from sparkawait._emission import CarryOver, Vehicle
 from sparkawait._plan.plan import Plan, numbered
 from sparkawait.exceptions import ErrorKind
+from sparkawait.outcomes import CarryOver, Vehicle
 from sparkawait.spark.session import is_connect
 from sparkawait.spark.shipment import Shipment, by_value
 from sparkawait.spark.step import STATE_TYPES, STATE_VERSION, STEP_TYPES, Step

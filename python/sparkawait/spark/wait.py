@@ -19,9 +19,9 @@ from sparkawait._plan import resolve as plans
 from sparkawait._plan.chain import Chain, check_carries_one
 from sparkawait._plan.plan import Mode, Results
 from sparkawait.exceptions import ErrorKind
-from sparkawait.function_options import has_expressions
 from sparkawait.functions import AsyncFunctionsLike
 from sparkawait.metrics import Metrics, accumulator_of
+from sparkawait.options import OPTIONS, WaitArguments, WaitOptions, has_expressions, of_call
 from sparkawait.spark.carry import carried, carry_of, check_carry_over, check_same
 from sparkawait.spark.expressions import HiddenColumns, check_keys
 from sparkawait.spark.interrupts import watch_cells
@@ -37,7 +37,6 @@ from sparkawait.spark.schemas import casts, result_fields, to_arrow
 from sparkawait.spark.session import Session
 from sparkawait.spark.shipping import check_workers, require_packages, run_drivers_python
 from sparkawait.spark.vehicle import check_only, check_vehicle
-from sparkawait.wait_options import OPTIONS, WaitArguments, WaitOptions, of_call
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

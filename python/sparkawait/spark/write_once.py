@@ -31,12 +31,12 @@ from sparkawait._option import refuse_unknown
 from sparkawait.exceptions import ErrorKind
 from sparkawait.functions import AsyncFunctionsLike
 from sparkawait.metrics import Metrics
+from sparkawait.options import WaitArguments, WaitOptions
 from sparkawait.spark.interrupts import ending_jobs
 from sparkawait.spark.partition import step_of
 from sparkawait.spark.send import observation_of
 from sparkawait.spark.session import Session
 from sparkawait.spark.wait import check_ends, unordered_wait
-from sparkawait.wait_options import WaitArguments, WaitOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

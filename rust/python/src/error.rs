@@ -144,6 +144,6 @@ pub(crate) fn call_failure(py: Python<'_>, error: PyErr, kind: ErrorKind) -> Cal
 /// Returns the status of the response that an exception of a client tells of.
 fn status_of(py: Python<'_>, error: &PyErr) -> Option<u16> {
     static STATUS_OF: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let function = STATUS_OF.import(py, "sparkawait._worker.retry_after", "answered_status");
+    let function = STATUS_OF.import(py, "sparkawait.retry", "answered_status");
     function.ok()?.call1((error.value(py),)).ok()?.extract().ok()
 }

@@ -7,13 +7,9 @@ from collections.abc import Callable
 from typing import Any, TypedDict
 
 from sparkawait._checks import ColumnsLike, Duration, Size
-from sparkawait._emission import CarryOver, Tuning, WatermarkStrategy
-from sparkawait._policies import Adaptive, CircuitBreaker, Hedge
 from sparkawait._schema.types import Row, SchemaLike
-from sparkawait.batch import Batch
-from sparkawait.cache import Cache
-from sparkawait.channels import Channel
-from sparkawait.on_error import OnErrorLike
+from sparkawait.limits import Adaptive, Batch, Channel, CircuitBreaker, Hedge
+from sparkawait.outcomes import Cache, CarryOver, OnErrorLike, Tuning, WatermarkStrategy
 from sparkawait.rate_limit import RateLimits
 from sparkawait.retry import AsyncRetryStrategy
 

@@ -1,27 +1,255 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What protects a service, and a job from it: fewer calls, none for a while, or a second one.
+"""What a service is asked at a time: rows of a call, calls of a destination, fewer or none.
 
-Each is a description, made on the driver from any thread, and has its option behind it.
+Each is a description, made on the driver from any thread, and has its option behind it. How many in
+a time is said in `sparkawait.rate_limit`.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, cast
 
 from sparkawait._checks import (
+    MAX_BYTES,
+    MAX_COUNT,
+    ColumnLike,
+    ColumnsLike,
     Duration,
     ObjectOf,
+    Size,
     choice,
+    flag,
     integer,
     or_none,
+    parse_duration,
+    parse_size,
     positive_duration,
     refuse,
     shown,
 )
+from sparkawait._checks import columns as columns_of
 from sparkawait._option import Option, with_known_names
 from sparkawait.exceptions import ConfigurationError, ErrorKind
+
+
+@with_known_names
+@dataclass(frozen=True)
+class Batch:
+    """How rows are collected for `AsyncFunction.async_invoke_batch`.
+
+    A call is made when `max_rows` or `max_bytes` is reached, and at the latest `linger` after its
+    first row.
+
+    Args:
+        max_rows: Most rows in one call; no more than `capacity` rows are ever collected.
+        max_bytes: Sends a batch once its cells hold this many bytes, an int or a text such as
+            ``"64 KB"``; a larger single row is sent alone. ``None`` does not look at bytes, which
+            is faster.
+        linger: Longest time that a row waits for company: str with unit, timedelta or seconds.
+        split_on_error: Whether a call that raises is made again for each half of its rows, until
+            the rows at fault are alone: they fail, the others have their results. Before that, up
+            to log2(n) of n rows are called for alone, unless the exception has status 400, 413 or
+            422: if none is answered, the service is down and all rows fail. Each half is a call
+            like any: an attempt of its rows, which takes permits of rate limits but no retry. One
+            row at fault of n costs 3 log2(n) more calls at most. False fails all rows of the call.
+            Not split is a call whose exception asks to come again later, as `sparkawait.RetryAfter`
+            does, and one that does not return a list with one result per row.
+        arrow: Calls the function with a `pyarrow.RecordBatch` of the rows, instead of a list.
+            It returns one of as many rows, in their order, with the declared columns by name; what
+            has ``__arrow_c_stream__``, such as a data frame of polars, will do. For clients and
+            libraries that work on columns; no row becomes an object of Python. A row whose text is
+            not UTF-8 fails, in any column. Not with `max_bytes`.
+    """
+
+    max_rows: int = 100
+    max_bytes: Size | None = None
+    linger: Duration = "10ms"
+    split_on_error: bool = False
+    arrow: bool = False
+
+    def __post_init__(self) -> None:
+        """Checks the values.
+
+        Raises:
+            ConfigurationError: If one of them is wrong.
+        """
+        kind = ErrorKind.BATCH_INVALID
+        integer(self.max_rows, "max_rows", 1, MAX_BYTES, kind=kind)
+        if self.max_bytes is not None:
+            size = parse_size(self.max_bytes, "max_bytes", most=MAX_BYTES, kind=kind)
+            object.__setattr__(self, "max_bytes", size)
+        object.__setattr__(self, "linger", parse_duration(self.linger, "linger"))
+        for name in ("split_on_error", "arrow"):
+            flag(getattr(self, name), name, kind=kind)
+        if self.arrow and self.max_bytes is not None:
+            refuse("`max_bytes` counts the cells of rows; leave it out with `arrow=True`", kind)
+
+    @property
+    def linger_seconds(self) -> float:
+        """The linger in seconds."""
+        return parse_duration(self.linger, "linger")
+
+
+the_batch = ObjectOf(
+    Batch,
+    "a sparkawait.Batch, or an int for its `max_rows`",
+    ErrorKind.BATCH_INVALID,
+    {int: lambda rows: Batch(max_rows=rows)},
+)
+
+
+# -- destinations that do not hold one another: how calls and waiting rows are spread over channels
+#
+# A `Channel` is checked on the driver, where the wait function is called, and travels as plain
+# numbers.
+
+
+COUNT = 10
+"""Channels that are expected when nothing is said: Flink's 2, 8 and 10 buffers for 100 calls."""
+MIN_BACKLOG = 10_000
+"""Default of `max_backlog` for a small capacity: a batch of Spark."""
+_KIND = ErrorKind.CHANNELS_INVALID
+
+
+class Credits(NamedTuple):
+    """What a `Channel` comes to for one call, in the order of `_core.Task`."""
+
+    exclusive: int
+    floating: int
+    max_per_channel: int
+    max_backlog: int
+    max_backlog_per_channel: int
+
+
+@with_known_names
+@dataclass(frozen=True)
+class Channel:
+    """The destination of a row, and how calls are spread over destinations, for ``channel=``.
+
+    A channel is a destination: a host, a shard, a tenant. A call of a channel takes a *credit*.
+    Some credits are the channel's own while it has rows (*exclusive*), the others *float*: they are
+    lent to channels that have rows waiting, one at a time in turn. So a destination that stands
+    still holds its own calls and no others. ``max_concurrency`` and `count` set the number of each
+    kind. Rows that wait for a credit count towards `max_backlog` instead of ``capacity``, as long
+    as not all calls are in flight; the input stops when either is used up.
+
+    ``channel="tenant"`` is ``Channel("tenant")``.
+
+    Defaults follow ``max_concurrency``, or what a native function can have on its way if that is
+    less (``connections=``), and `count`: of 100 calls and 10 channels, 2 credits are each channel's
+    own, 80 float, and a channel has at most 10 calls in flight.
+
+    Args:
+        columns: What tells one destination from another: a column, an expression of Spark, or
+            several. Without it, the destination is the host for `sparkawait.http`, if there are
+            columns in it, and the node for `sparkawait.redis` with ``cluster=True``; other
+            functions need it.
+        count: How many channels are expected to have rows at the same time; 10 by default. More
+            than that work, too, and are isolated by their floating credits only.
+        max_per_channel: Most calls in flight of one channel. By default its even share: raise it if
+            one channel alone shall be able to use more.
+        max_backlog: Rows that may wait for a credit, all channels together, beyond ``capacity``.
+            By default ten times the capacity, and at least 10 000.
+        max_backlog_per_channel: Rows of them that may be of one channel; its further rows take
+            slots of ``capacity``. By default `max_backlog`.
+
+    Raises:
+        ConfigurationError: If a value is wrong. What depends on ``max_concurrency`` is checked when
+            the wait function is called.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> import sparkawait as sa
+        >>> @sa.async_function("greeting string")
+        ... async def greet(row):
+        ...     return {"greeting": f"hello {row['tenant']}"}
+        >>> rows = [pa.record_batch({"tenant": ["a", "b", None]})]
+        >>> out = sa.arrow.ordered_wait(rows, greet, channel=sa.Channel("tenant", count=3))
+        >>> out.to_table()["greeting"].to_pylist()
+        ['hello a', 'hello b', 'hello None']
+    """
+
+    columns: ColumnsLike | None = None
+    count: int | None = None
+    max_per_channel: int | None = None
+    max_backlog: int | None = None
+    max_backlog_per_channel: int | None = None
+
+    def __post_init__(self) -> None:
+        """Checks what can be checked without the other options."""
+        if self.columns is not None:
+            found = columns_of(self.columns, "columns", _KIND, " of Channel")
+            object.__setattr__(self, "columns", found)
+        for name in ("count", "max_per_channel", "max_backlog", "max_backlog_per_channel"):
+            if getattr(self, name) is not None:
+                integer(getattr(self, name), name, 1, of=" of Channel", kind=_KIND)
+
+    @property
+    def by(self) -> tuple[ColumnLike, ...]:
+        """The columns; none if the function has to know its destinations."""
+        return cast("tuple[ColumnLike, ...]", self.columns or ())
+
+    def with_columns(self, columns: Sequence[ColumnLike]) -> Channel:
+        """Returns the same with the columns called otherwise."""
+        return replace(self, columns=tuple(columns))
+
+    def resolve(self, max_concurrency: int, capacity: int) -> Credits:
+        """Returns the numbers for a call with these options.
+
+        Raises:
+            ConfigurationError: If bounds contradict each other.
+        """
+        count = self.count or COUNT
+        # One credit floats at least: a channel that comes when all others are taken would wait for
+        # ever. Channels that nobody has counted have the expected share.
+        most = (max_concurrency - 1) // (self.count or 1)
+        # Where calls are few all float: what a channel that does not come would have lies idle.
+        least = 1 if max_concurrency >= 2 * count else 0
+        exclusive = min(max(max_concurrency // (5 * count), least), most)
+        share = max(-(-max_concurrency // count), exclusive, 1)
+        max_per_channel = self.max_per_channel or min(share, max_concurrency)
+        if max_per_channel > max_concurrency:
+            refuse(
+                "`max_per_channel` must not be above `max_concurrency`,"
+                f" got {max_per_channel} and {max_concurrency}",
+                _KIND,
+            )
+        exclusive = min(exclusive, max_per_channel)
+        floating = max(max_concurrency - exclusive * count, 1)
+        max_backlog = self.max_backlog or max(MIN_BACKLOG, 10 * capacity)
+        max_backlog = min(max_backlog, MAX_COUNT - capacity)
+        per_channel = self.max_backlog_per_channel or max_backlog
+        if per_channel > max_backlog:
+            refuse(
+                f"`max_backlog_per_channel` must not be above `max_backlog`,"
+                f" got {per_channel} and {max_backlog}",
+                _KIND,
+            )
+        return Credits(exclusive, floating, max_per_channel, max_backlog, per_channel)
+
+
+CHANNEL = Option(
+    "the destination of a row, such as its host or tenant: a column, an expression, or"
+    " several. A slow destination does not hold up the others. Each gets a tenth of the"
+    ' calls, unless `sa.Channel("tenant", count=3)` gives the number of destinations'
+    " (`max_per_channel=`, `max_backlog=`, `max_backlog_per_channel=`). Native functions that know"
+    " their destinations need no column",
+    ObjectOf(
+        Channel,
+        "a column, an expression, a list of them, or a sparkawait.Channel",
+        _KIND,
+        {object: Channel},
+    ),
+    type="Channel | ColumnsLike | None",
+)
+
+
+# -- what protects a service, and a job from it: fewer calls, none for a while, or a second one
+#
+# Each is a description, made on the driver from any thread, and has its option behind it.
 
 
 class AdaptiveTerms(NamedTuple):

@@ -20,8 +20,7 @@ from pyspark.sql import DataFrame
 import sparkawait as sa
 from sparkawait._flights.data import AIRCRAFT, WEATHER
 from sparkawait._flights.settings import Mode
-from sparkawait.functions import AsyncFunction, FunctionContext, Row
-from sparkawait.native_function import NativeFunction
+from sparkawait.functions import AsyncFunction, FunctionContext, NativeFunction, Row
 from sparkawait.secrets import Secret
 from sparkawait.spark import Metrics
 

@@ -46,8 +46,7 @@ from sparkawait._flights.settings import (
     Settings,
 )
 from sparkawait._flights.stream import run_streams
-from sparkawait.functions import AsyncFunction
-from sparkawait.native_function import NativeFunction
+from sparkawait.functions import AsyncFunction, NativeFunction
 from sparkawait.secrets import Secret, secret
 from sparkawait.spark import Metrics
 

@@ -26,7 +26,7 @@ from sparkawait._flights.data import Dataset
 from sparkawait._flights.job import http_lookups, postgres_lookups, redis_lookups
 from sparkawait._flights.settings import DemoError, Settings
 from sparkawait.exceptions import how_to_install
-from sparkawait.native_function import NativeFunction
+from sparkawait.functions import NativeFunction
 from sparkawait.secrets import Secret
 from sparkawait.testing import LookupServer
 from sparkawait.testing.latency import Latency

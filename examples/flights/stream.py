@@ -24,7 +24,7 @@ from sparkawait._flights.job import enrich
 from sparkawait._flights.report import StreamRun, progress, stream_table
 from sparkawait._flights.services import Service
 from sparkawait._flights.settings import FLIGHTS_PER_SECOND, TRIGGER_SECONDS, DemoError, Settings
-from sparkawait.native_function import NativeFunction
+from sparkawait.functions import NativeFunction
 
 _WARM_UP_ROWS = 200
 _POLL_SECONDS = 0.05

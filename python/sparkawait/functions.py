@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What users write: functions that are called for every row.
+"""What is called for every row: functions that users write, and native ones.
 
 An `AsyncFunction` is made on the driver, pickled, and called in the executor. There its methods run
 on the event loop thread of the worker process, one at a time between two awaits. An `async_invoke`
-that is a plain ``def`` runs in threads. A `sparkawait.native_function` is carried out by the
-extension module instead.
+that is a plain ``def`` runs in threads. A `NativeFunction` is carried out by the extension module
+instead: made and checked on the driver, pickled, started in the executors.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, cast, overload
 
+import pyarrow as pa
+
+from sparkawait import _core
 from sparkawait._callables import (
     check_call,
     check_function,
@@ -28,10 +31,9 @@ from sparkawait._callables import (
 from sparkawait._checks import ColumnExpression, ColumnLike, Duration, refuse
 from sparkawait._core import Row
 from sparkawait._option import documented
-from sparkawait._schema.types import SchemaLike, is_function, to_schema
+from sparkawait._schema.types import Model, SchemaLike, is_function, to_schema
 from sparkawait.exceptions import ElementTimeoutError, ErrorKind
 from sparkawait.limits import Batch
-from sparkawait.native_function import NativeFunction
 from sparkawait.options import (
     NONE_GIVEN,
     OF_FUNCTION,
@@ -48,6 +50,114 @@ from sparkawait.options import (
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+
+class NativeFunction(OfColumns, TakesOptions):
+    """Base of functions that the extension module carries out, without Python code per row.
+
+    Attributes:
+        result_schema: The columns that the function returns.
+        input_columns: The columns of the input that it reads.
+    """
+
+    result_schema: pa.Schema
+    rules: Model | None = None
+    """The class whose rules its rows keep, if it has some beside its types."""
+    input_columns: tuple[str, ...] = ()
+    only_reads = False
+    """Whether a call changes nothing and costs nothing, so that it is made again unasked."""
+    writes_texts = False
+    """Whether values of its columns become texts, such as parts of an address."""
+    names_are_of = ""
+    """Where its columns may have other names than what comes: in what a user has written."""
+    concurrency_option = "connections"
+    """The option that says how many calls it can have on their way."""
+
+    @property
+    def name(self) -> str:
+        """The name used in messages and metrics."""
+        return type(self).__qualname__
+
+    def own_options(self) -> WaitOptions:
+        """Returns none: what it has is given where it is made."""
+        return NONE_GIVEN
+
+    @property
+    def channel_columns(self) -> tuple[str, ...]:
+        """The columns that name the destination of a row; none if there is one destination."""
+        return ()
+
+    @property
+    def finds_channels(self) -> bool:
+        """Whether it finds the destination of a row by itself, in the executor."""
+        return False
+
+    @property
+    def concurrency(self) -> int | None:
+        """Most calls that it can have on their way in a process; ``None``: nothing bounds them."""
+        return None
+
+    @property
+    def idempotent(self) -> bool:
+        """Whether a call that is made twice does no more than one."""
+        return False
+
+    @property
+    def idempotent_by(self) -> str | None:
+        """What makes a call that is made twice do no more than one, if anything does."""
+        return None
+
+    @property
+    def hedges(self) -> bool:
+        """Whether a row may be called for once more, beside its first call."""
+        return self.idempotent
+
+    @property
+    def batching(self) -> Batch | None:
+        """How rows are collected, if a call takes many of them; ``None``: a call a row."""
+        return None
+
+    def bounded(self, calls: int, rows: int) -> NativeFunction:  # noqa: ARG002 - for those who collect rows
+        """Returns the function for a task that has `calls` calls on their way and `rows` rows."""
+        return self
+
+    def dropping_misses(self) -> NativeFunction:
+        """Returns the function that drops the rows it finds nothing for."""
+        return self
+
+    @property
+    def may_have_several_results(self) -> bool:
+        """Whether it is known to have several results for a row."""
+        return False
+
+    def check(self, input_schema: pa.Schema | None = None) -> None:
+        """Asks the extension module whether tasks could start, on the driver, without secrets.
+
+        Args:
+            input_schema: The columns of the input; ``None`` while they are not known.
+
+        Raises:
+            ConfigurationError: If the function is wrong, or the input does not fit it.
+        """
+
+    def _native(self, *, retry_misses: bool) -> _core.Native:
+        """Builds the description that the extension module takes, in the executor.
+
+        Args:
+            retry_misses: Whether a call that finds nothing asks for another attempt.
+        """
+        raise NotImplementedError
+
+
+# -- what users write: functions that are called for every row
+#
+# An `AsyncFunction` is made on the driver, pickled, and called in the executor. There its methods
+# run
+# on the event loop thread of the worker process, one at a time between two awaits. An
+# `async_invoke`
+# that is a plain ``def`` runs in threads. A `sparkawait.functions` is carried out by the
+# extension module instead.
+
 
 # -- what a function with a life cycle is told, and what it says beside its results.
 #

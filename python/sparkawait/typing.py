@@ -15,10 +15,10 @@ from sparkawait.functions import (
     AsyncFunctionLike,
     AsyncFunctionsLike,
     FunctionContext,
+    NativeFunction,
     Results,
 )
 from sparkawait.limits import WhenOpen
-from sparkawait.native_function import NativeFunction
 from sparkawait.options import FunctionWithOptions
 from sparkawait.outcomes import Emit, OnErrorLike, Vehicle
 from sparkawait.rate_limit import Cost, Counts, Per, RateLimits, Scope

@@ -45,8 +45,8 @@ UNKNOWN_TO = {
     "testing": {"spark", "connectors", "_worker", "_flights", "_doctor"},
 }
 EXCEPTIONS = {
-    ("_plan/plan.py", "sparkawait._worker.results"),  # what a task builds results with
-    ("_plan/resolve.py", "sparkawait._worker.results"),
+    ("_plan/plan.py", "sparkawait._values.results"),  # what a task builds results with
+    ("_plan/resolve.py", "sparkawait._values.results"),
     # Makes a call, as users do.
     ("connectors/http_preview.py", "sparkawait.arrow"),
     ("connectors/http_preview.py", "sparkawait.spark"),

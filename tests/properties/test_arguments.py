@@ -17,7 +17,7 @@ import sparkawait as sa
 from sparkawait import _core, http, postgres, redis, retry, testing
 from sparkawait._checks import shown
 from sparkawait._plan import resolve as options
-from sparkawait._plan.chain import Chain
+from sparkawait._plan.plan import Chain
 from sparkawait.options import OPTIONS
 
 EXAMPLES = int(os.environ.get("ARGUMENTS", "23"))

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 
 import sparkawait as sa
-from sparkawait._plan.chain import Chain
+from sparkawait._plan.plan import Chain
 from sparkawait._plan.resolve import resolve_unpickled
 from sparkawait.exceptions import AsyncFunctionError, ResultError
 from tests.support.combinations.calls import Calls

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sparkawait import arrow
 from sparkawait._schema.ddl import parse_schema
-from sparkawait._worker.results import ResultBuilder
+from sparkawait._values.results import ResultBuilder
 
 TYPES = ["boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary"]
 CELLS = (

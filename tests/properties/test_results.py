@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkawait._schema.ddl import parse_schema
-from sparkawait._worker.conversion import rows_of
-from sparkawait._worker.results import ResultBuilder
+from sparkawait._values.conversion import rows_of
+from sparkawait._values.results import ResultBuilder
 
 CELLS = st.none() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=3) | st.booleans()
 MAPPINGS = st.dictionaries(st.sampled_from(["a", "b", "c"]), CELLS) | st.fixed_dictionaries(

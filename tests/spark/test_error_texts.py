@@ -12,7 +12,7 @@ from pyspark import cloudpickle
 from pyspark.serializers import SpecialLengths, write_int, write_with_length
 
 import sparkawait as sa
-from sparkawait._plan.chain import Chain
+from sparkawait._plan.plan import Chain
 from sparkawait._plan.resolve import resolve
 from sparkawait.spark.partition import PartitionTask
 

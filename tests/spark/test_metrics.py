@@ -14,7 +14,7 @@ from pyspark.accumulators import Accumulator, _accumulatorRegistry
 import sparkawait as sa
 from sparkawait import retry
 from sparkawait._plan import resolve as options
-from sparkawait._plan.chain import Chain
+from sparkawait._plan.plan import Chain
 from sparkawait._worker.metrics import merge, of_one_task
 from sparkawait.spark import Metrics
 from sparkawait.spark.partition import run_task

@@ -18,7 +18,7 @@ from sparkawait import (
     retry,
 )
 from sparkawait._plan.plan import Plan
-from sparkawait._worker.results import ResultBuilder
+from sparkawait._values.results import ResultBuilder
 from sparkawait.exceptions import AsyncFunctionError, ElementTimeoutError, ErrorKind, ResultError
 
 WAITS = [arrow.ordered_wait, arrow.unordered_wait]

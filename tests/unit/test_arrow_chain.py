@@ -129,7 +129,7 @@ def test_failure_names_the_operator_and_ends_both():
 
 
 def test_metrics_are_told_by_operator():
-    from sparkawait._plan.chain import Chain
+    from sparkawait._plan.plan import Chain
     from sparkawait._plan.resolve import resolve_unpickled
 
     def plan(function):

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import sparkawait as sa
-from sparkawait._plan.facts import facts_of
+from sparkawait._plan.called import facts_of
 from sparkawait._plan.resolve import resolve_unpickled
 from sparkawait.options import OWN_OPTIONS
 from tests.support import looked_up

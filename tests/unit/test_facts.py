@@ -12,9 +12,8 @@ import pyarrow as pa
 import pytest
 
 import sparkawait as sa
-from sparkawait._plan.chain import Chain
-from sparkawait._plan.facts import Facts, facts_of
-from sparkawait._plan.function_checks import to_function
+from sparkawait._plan.called import Facts, facts_of, to_function
+from sparkawait._plan.plan import Chain
 from sparkawait._plan.resolve import resolve_unpickled
 from tests.support import looked_up
 from tests.support.looked_up import noted_calls

@@ -8,8 +8,7 @@ import pyarrow as pa
 import pytest
 
 import sparkawait as sa
-from sparkawait._plan.facts import facts_of
-from sparkawait._plan.function_checks import to_function
+from sparkawait._plan.called import facts_of, to_function
 from sparkawait._plan.resolve import resolve_unpickled
 from sparkawait.options import OF_FUNCTION, OWN_OPTIONS, asks_for_column
 from tests.support import looked_up

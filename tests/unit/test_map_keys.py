@@ -4,7 +4,7 @@
 from datetime import date, datetime
 
 from sparkawait._schema.ddl import parse_schema
-from sparkawait._worker.results import ResultBuilder
+from sparkawait._values.results import ResultBuilder
 
 
 def test_of_keys_that_are_one_in_the_column_the_last_counts():

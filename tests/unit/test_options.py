@@ -19,12 +19,10 @@ from sparkawait import (
     retry,
 )
 from sparkawait._checks import warn_once
-from sparkawait._plan.chain import Chain
-from sparkawait._plan.plan import Plan
+from sparkawait._plan.plan import Chain, Plan
 from sparkawait._plan.resolve import resolve
 from sparkawait.exceptions import ErrorKind
-from sparkawait.functions import async_function
-from sparkawait.native_function import NativeFunction
+from sparkawait.functions import NativeFunction, async_function
 from sparkawait.options import OPTIONS
 from sparkawait.retry import ONLY_REFUSED
 

@@ -4,8 +4,8 @@
 import pytest
 
 from sparkawait._schema.ddl import parse_schema
-from sparkawait._worker import results
-from sparkawait._worker.results import ResultBuilder, TooLargeError
+from sparkawait._values import results
+from sparkawait._values.results import ResultBuilder, TooLargeError
 from sparkawait.exceptions import ErrorKind
 
 MEGABYTE = 1 << 20

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pytest
 
 from sparkawait._schema.ddl import parse_schema
-from sparkawait._worker.conversion import rows_of
-from sparkawait._worker.results import ResultBuilder
+from sparkawait._values.conversion import rows_of
+from sparkawait._values.results import ResultBuilder
 from sparkawait.exceptions import ErrorKind, ResultError
 
 

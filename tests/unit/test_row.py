@@ -13,7 +13,7 @@ import pytest
 
 import sparkawait as sa
 from sparkawait import arrow
-from sparkawait._worker.cells import Struct
+from sparkawait._values.cells import Struct
 
 
 def row_of(columns, schema=None):

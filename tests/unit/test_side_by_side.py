@@ -21,7 +21,7 @@ from sparkawait import (
     http,
     retry,
 )
-from sparkawait._plan.chain import Chain
+from sparkawait._plan.plan import Chain
 from sparkawait._plan.resolve import resolve_unpickled
 from sparkawait.exceptions import AsyncFunctionError
 from sparkawait.testing import simulated

@@ -11,9 +11,8 @@ import pytest
 
 import sparkawait as sa
 from sparkawait._plan.resolve import resolve_unpickled
-from sparkawait._plan.zone_rules import Change, tzif
-from sparkawait._worker import cells
-from sparkawait._worker.cells import learn_zones, zone
+from sparkawait._values import cells
+from sparkawait._values.cells import Change, learn_zones, tzif, zone
 from sparkawait.arrow import run
 from sparkawait.testing import LookupServer
 

@@ -19,12 +19,14 @@ import pyarrow as pa
 from sparkawait._callables import check_plain
 from sparkawait._checks import Bytes, columns, is_expression, named, refuse, shown, warn_once
 from sparkawait._option import refuse_unknown
-from sparkawait._plan.capacity import Bounds, asked_calls, bounds, held
-from sparkawait._plan.chain import check_carries_one, check_no_rules
-from sparkawait._plan.facts import Facts
-from sparkawait._plan.function_checks import (
+from sparkawait._plan.called import (
+    Bounds,
+    Facts,
+    asked_calls,
+    bounds,
     check_picklable,
     declared_schema,
+    held,
     identity_of,
     may_return_several,
     to_function,
@@ -37,16 +39,16 @@ from sparkawait._plan.plan import (
     Place,
     Plan,
     Results,
+    check_no_rules,
     group_name,
     joined,
     numbered,
     rows_in_calls,
 )
-from sparkawait._worker.results import NOTHING
+from sparkawait._values.results import NOTHING
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.functions import AsyncFunction
+from sparkawait.functions import AsyncFunction, NativeFunction
 from sparkawait.limits import Adaptive, Channel, Credits
-from sparkawait.native_function import NativeFunction
 from sparkawait.options import (
     NONE_GIVEN,
     OPTIONS,
@@ -556,3 +558,16 @@ def _check_told(branches: Sequence[Plan]) -> None:
                     ErrorKind.COLUMN_CLASH,
                 )
             taken[column] = branch.function_name
+
+
+def check_carries_one(plan: Plan) -> None:
+    """Checks that a call whose rows outlive their micro-batch is one of one function.
+
+    Raises:
+        ConfigurationError: If it is one of several.
+    """
+    if plan.branches:
+        refuse(
+            f"`carry_over` keeps rows of one function a call, got {plan.function_name}; call them"
+            " one after the other, with chain=True on the output of the first"
+        )

@@ -25,10 +25,10 @@ from contextlib import ExitStack
 import pyarrow as pa
 
 from sparkawait._core import Carried, DetachedTask, PartEnd, listen_for_steps
-from sparkawait._plan.chain import Chain
+from sparkawait._plan.plan import Chain
+from sparkawait._values.cells import learn_zones
 from sparkawait._worker import address_space
 from sparkawait._worker.address_space import collecting_less_often
-from sparkawait._worker.cells import learn_zones
 from sparkawait._worker.life_cycle import Functions
 from sparkawait.exceptions import AsyncIOError
 

@@ -13,8 +13,7 @@ from concurrent.futures import Future
 from time import monotonic
 
 from sparkawait._core import DetachedTask, Task
-from sparkawait._plan.chain import Chain
-from sparkawait._plan.plan import Plan
+from sparkawait._plan.plan import Chain, Plan
 from sparkawait._worker.arrow_batching import ArrowRunner
 from sparkawait._worker.batching import BatchRunner
 from sparkawait._worker.blocking_calls import RETURN_SECONDS, BlockingCalls
@@ -24,8 +23,7 @@ from sparkawait._worker.runner import CANCEL_SECONDS, Parts, PhaseExpiredError, 
 from sparkawait._worker.shared_clients import Borrower
 from sparkawait._worker.watchdog import BLOCKED_SECONDS, WAY_OUT, Watch
 from sparkawait.exceptions import AsyncFunctionError, ErrorKind, spokesman
-from sparkawait.functions import FunctionContext
-from sparkawait.native_function import NativeFunction
+from sparkawait.functions import FunctionContext, NativeFunction
 
 _logger = logging.getLogger("sparkawait")
 SLOW_SECONDS = 60.0

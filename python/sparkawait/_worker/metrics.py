@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sparkawait._plan.chain import Chain
+from sparkawait._plan.plan import Chain
 
 __all__ = [
     "COUNTERS",

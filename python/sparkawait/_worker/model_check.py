@@ -18,13 +18,11 @@ from typing import Any, cast
 import pyarrow as pa
 
 from sparkawait._checks import fields_within, nullable
-from sparkawait._plan.chain import Chain
-from sparkawait._plan.plan import Plan
+from sparkawait._plan.plan import Chain, Plan
 from sparkawait._schema.types import Model
-from sparkawait._worker.results import ResultBuilder
+from sparkawait._values.results import ResultBuilder
 from sparkawait.exceptions import ErrorKind, ResultError
-from sparkawait.functions import FunctionContext
-from sparkawait.native_function import NativeFunction
+from sparkawait.functions import FunctionContext, NativeFunction
 from sparkawait.outcomes import ERROR_TYPE
 
 Check = Callable[[pa.RecordBatch], pa.RecordBatch]

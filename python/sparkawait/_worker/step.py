@@ -24,7 +24,7 @@ from typing import Any, TypeAlias, cast
 import pyarrow as pa
 
 from sparkawait._core import Carried, PartEnd, RemoteTask, encode_carried, find_posted
-from sparkawait._plan.chain import Chain
+from sparkawait._plan.plan import Chain
 from sparkawait._worker import address_space
 from sparkawait._worker.bundles import Bundle
 from sparkawait._worker.holder import HeldTask, holder

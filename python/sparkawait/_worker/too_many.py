@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from sparkawait._plan.chain import Chain
+from sparkawait._plan.plan import Chain
 from sparkawait.exceptions import AsyncFunctionError, ErrorKind, add_note
 from sparkawait.functions import FunctionContext
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from sparkawait._callables import place_of
-from sparkawait._plan.function_checks import identity_of
+from sparkawait._plan.called import identity_of
 from sparkawait._plan.plan import Plan
 from sparkawait.functions import AsyncFunction, DeclaredFunction
 

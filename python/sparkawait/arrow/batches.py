@@ -19,7 +19,7 @@ from typing import Any, NoReturn, cast
 import pyarrow as pa
 
 from sparkawait._checks import warn_once
-from sparkawait._plan.chain import Chain
+from sparkawait._plan.plan import Chain
 from sparkawait._worker.inputs import KNOWN, RecordBatches, opened
 from sparkawait._worker.metrics import SumsOfTasks, TaskMetrics, by_call
 from sparkawait.arrow.task import run

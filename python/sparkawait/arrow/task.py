@@ -18,11 +18,10 @@ from typing import Any
 import pyarrow as pa
 
 from sparkawait import _core
-from sparkawait._plan.chain import Chain
-from sparkawait._plan.plan import Plan
+from sparkawait._plan.plan import Chain, Plan
+from sparkawait._values.cells import learn_zones
 from sparkawait._worker import address_space, warm_up
 from sparkawait._worker.address_space import collecting_less_often
-from sparkawait._worker.cells import learn_zones
 from sparkawait._worker.event_loop import check_may_wait
 from sparkawait._worker.feeder import Feeder, with_texts
 from sparkawait._worker.life_cycle import Functions

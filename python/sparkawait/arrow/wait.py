@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import pyarrow as pa
 
 from sparkawait._option import documented
-from sparkawait._plan.chain import Chain
+from sparkawait._plan.plan import Chain
 from sparkawait._plan.resolve import resolve_unpickled
 from sparkawait._worker.event_loop import check_may_wait
 from sparkawait._worker.metrics import SumsOfTasks

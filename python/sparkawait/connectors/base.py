@@ -20,7 +20,7 @@ from sparkawait._checks import fields_within, is_unicode, refuse, warn_once
 from sparkawait._option import Option, one_of, optional
 from sparkawait._schema.ddl import is_variant
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.native_function import NativeFunction
+from sparkawait.functions import NativeFunction
 from sparkawait.secrets import (
     LookUp,
     Secret,

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkawait._worker.results import unlike
+from sparkawait._values.results import unlike
 from sparkawait.exceptions import ErrorKind, InternalError, ResultError
 
 

@@ -20,13 +20,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkawait._plan.chain import Chain
-from sparkawait._plan.plan import Plan
+from sparkawait._plan.plan import Chain, Plan
 from sparkawait._plan.resolve import Call
+from sparkawait._values.results import mark_beside
 from sparkawait._worker.metrics import TaskMetrics
-from sparkawait._worker.results import mark_beside
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.native_function import NativeFunction
+from sparkawait.functions import NativeFunction
 from sparkawait.options import WaitOptions
 from sparkawait.spark.column_rows import Counts, NullRows, cut, numbered, one_for_each
 from sparkawait.spark.partition import run_task, with_types

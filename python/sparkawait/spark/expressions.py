@@ -16,8 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from pyspark.sql.types import DataType, NullType, NumericType, StringType, StructType
 
 from sparkawait._checks import ColumnExpression, is_expression, refuse
-from sparkawait._plan.chain import Chain
-from sparkawait._plan.plan import Plan
+from sparkawait._plan.plan import Chain, Plan
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.limits import Channel
 from sparkawait.options import FunctionWithOptions, WaitOptions

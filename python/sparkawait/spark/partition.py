@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 import sparkawait.arrow
 from sparkawait._checks import refuse
-from sparkawait._plan.chain import Chain
+from sparkawait._plan.plan import Chain
 from sparkawait._worker.metrics import TaskMetrics, by_call, by_operator
 from sparkawait._worker.remarks import write_to_standard_error
 from sparkawait.exceptions import ConfigurationError, ErrorKind

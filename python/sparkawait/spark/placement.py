@@ -18,8 +18,7 @@ from pyspark.sql.types import DayTimeIntervalType, StructType
 from sparkawait._checks import fields_within, refuse, warn_once
 from sparkawait._plan.plan import ALONE, Place, Plan, Sharing
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.functions import AsyncFunction
-from sparkawait.native_function import NativeFunction
+from sparkawait.functions import AsyncFunction, NativeFunction
 from sparkawait.rate_limit import RateLimit
 from sparkawait.spark.schemas import columns_for_spark, types_within
 from sparkawait.spark.session import Session

@@ -29,8 +29,7 @@ from sparkawait._plan.plan import Plan
 from sparkawait._schema.ddl import is_variant
 from sparkawait._schema.types import COLLATION, INTERVAL, timestamps_of
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.functions import AsyncFunction
-from sparkawait.native_function import NativeFunction
+from sparkawait.functions import AsyncFunction, NativeFunction
 from sparkawait.spark.session import Times
 
 _UNITS = ("day", "hour", "minute", "second")

@@ -28,15 +28,12 @@ from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from pyspark.sql.types import LongType, StructField, StructType
 
 from sparkawait._checks import refuse, shown, text
-from sparkawait._plan.chain import Chain
-from sparkawait._plan.facts import facts_of
-from sparkawait._plan.function_checks import to_function
-from sparkawait._plan.plan import Results
+from sparkawait._plan.called import facts_of, to_function
+from sparkawait._plan.plan import Chain, Results
 from sparkawait._plan.resolve import what_is_called
 from sparkawait.exceptions import ErrorKind
-from sparkawait.functions import AsyncFunction, AsyncFunctionLike
+from sparkawait.functions import AsyncFunction, AsyncFunctionLike, NativeFunction
 from sparkawait.metrics import Metrics
-from sparkawait.native_function import NativeFunction
 from sparkawait.options import WaitArguments, WaitOptions, of_call
 from sparkawait.spark.interrupts import ending_jobs
 from sparkawait.spark.partition import PartitionTask, renamed

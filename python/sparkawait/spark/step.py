@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 )
 
 from sparkawait._checks import refuse
-from sparkawait._plan.chain import Chain
+from sparkawait._plan.plan import Chain
 from sparkawait._worker.bundles import Bundle, count_rows
 from sparkawait._worker.metrics import TaskMetrics, of_one_task
 from sparkawait._worker.remarks import write_to_standard_error

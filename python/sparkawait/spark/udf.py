@@ -19,16 +19,14 @@ from pyspark.sql.types import ArrayType, DataType, StructType
 from sparkawait._callables import check_function, describe
 from sparkawait._checks import flag, nullable, refuse
 from sparkawait._option import documented, refuse_unknown
-from sparkawait._plan.facts import facts_of, is_declared
-from sparkawait._plan.function_checks import check_picklable
+from sparkawait._plan.called import check_picklable, facts_of, is_declared
 from sparkawait._plan.plan import Place, Plan, Results, told_fields
 from sparkawait._plan.resolve import Around, Call, plan_of
 from sparkawait._schema.classes import names_columns, schema_of
 from sparkawait._schema.types import ReturnsLike, to_result, to_schema
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.functions import AsyncFunction, AsyncFunctionLike, declared
+from sparkawait.functions import AsyncFunction, AsyncFunctionLike, NativeFunction, declared
 from sparkawait.metrics import Metrics, accumulator_of
-from sparkawait.native_function import NativeFunction
 from sparkawait.options import (
     COLUMN_OPTIONS,
     OPTIONS,

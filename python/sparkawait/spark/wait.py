@@ -16,8 +16,7 @@ from pyspark.sql.types import StructType
 from sparkawait._checks import ColumnsLike, refuse
 from sparkawait._option import documented
 from sparkawait._plan import resolve as plans
-from sparkawait._plan.chain import Chain, check_carries_one
-from sparkawait._plan.plan import Mode, Results
+from sparkawait._plan.plan import Chain, Mode, Results
 from sparkawait.exceptions import ErrorKind
 from sparkawait.functions import AsyncFunctionsLike
 from sparkawait.metrics import Metrics, accumulator_of
@@ -243,7 +242,7 @@ def made(
     else:
         check_same(before.carry, carry_over)
         if before.carry is not None:
-            check_carries_one(plan)
+            plans.check_carries_one(plan)
         chained = before.chain.then(plan, to_arrow(input_schema, zone))
         accumulators, carry = before.accumulators, before.carry
     return Made(

@@ -20,8 +20,7 @@ from weakref import WeakKeyDictionary
 
 from pyspark.sql import SparkSession
 
-from sparkawait._plan.zone_rules import DAY, END, EPOCH, SAMPLES, Change, tzif
-from sparkawait._worker.cells import fixed_zone
+from sparkawait._values.cells import DAY, END, EPOCH, SAMPLES, Change, fixed_zone, tzif
 from sparkawait.spark.session import is_connect
 
 __all__ = ["rules_of"]

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from sparkawait import _core
 from sparkawait._checks import Duration, flag, integer, number, parse_duration, text
-from sparkawait.native_function import NativeFunction
+from sparkawait.functions import NativeFunction
 
 
 @dataclass(frozen=True)

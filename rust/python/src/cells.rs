@@ -215,7 +215,7 @@ fn is_variant(metadata: &Field) -> bool {
     metadata.metadata().get("variant").is_some_and(|it| it == "true")
 }
 
-/// What `sparkawait._worker.cells` makes.
+/// What `sparkawait._values.cells` makes.
 #[derive(Clone, Copy)]
 enum Helper {
     Struct,
@@ -224,7 +224,7 @@ enum Helper {
     Zone,
 }
 
-/// Returns a class or function of `sparkawait._worker.cells`, imported once.
+/// Returns a class or function of `sparkawait._values.cells`, imported once.
 fn helper(py: Python<'_>, which: Helper) -> PyResult<&Bound<'_, PyAny>> {
     static FOUND: [PyOnceLock<Py<PyAny>>; 4] = [const { PyOnceLock::new() }; 4];
     let name = match which {
@@ -233,7 +233,7 @@ fn helper(py: Python<'_>, which: Helper) -> PyResult<&Bound<'_, PyAny>> {
         Helper::Variant => "variant",
         Helper::Zone => "zone",
     };
-    FOUND[which as usize].import(py, "sparkawait._worker.cells", name)
+    FOUND[which as usize].import(py, "sparkawait._values.cells", name)
 }
 
 /// Makes a `Struct` of its fields.

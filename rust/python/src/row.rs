@@ -143,7 +143,7 @@ impl Row {
         name: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let names = self.view.columns.names.bind(py);
-        py.import("sparkawait._worker.cells")?.call_method1("no_column", (name, names))
+        py.import("sparkawait._values.cells")?.call_method1("no_column", (name, names))
     }
 
     /// Returns the cells as a `dict`; structs inside too, if it is `recursive`.
@@ -172,7 +172,7 @@ impl Row {
         &self,
         py: Python<'py>,
     ) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyDict>,))> {
-        Ok((py.import("sparkawait._worker.cells")?.getattr("Struct")?, (self.to_dict(py)?,)))
+        Ok((py.import("sparkawait._values.cells")?.getattr("Struct")?, (self.to_dict(py)?,)))
     }
 
     fn __or__<'py>(

@@ -23,8 +23,7 @@ import pyarrow as pa
 from sparkawait._checks import is_any_list, nullable
 from sparkawait._core import simple_string
 from sparkawait._schema.ddl import LEFT_OUT
-from sparkawait._worker.conversion import conversion_to, rows_of
-from sparkawait._worker.leaf_values import Misfit
+from sparkawait._values.conversion import Misfit, conversion_to, rows_of
 from sparkawait.exceptions import ErrorKind, ResultError
 
 _RowT = TypeVar("_RowT")

@@ -29,7 +29,7 @@ from sparkawait.exceptions import how_to_install
 from sparkawait.functions import NativeFunction
 from sparkawait.secrets import Secret
 from sparkawait.testing import LookupServer
-from sparkawait.testing.latency import Latency
+from sparkawait.testing.services import Latency
 
 _CONNECT_SECONDS = 5.0
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 
 from sparkawait._checks import positive_duration
 from sparkawait.exceptions import ConfigurationError, how_to_install
-from sparkawait.testing.latency import Latency, log_normal
+from sparkawait.testing.services import Latency, log_normal
 
 ABOUT: dict[str, Any] = {
     "help": "enrich the flights of 2013 by lookups and measure it",

@@ -7,7 +7,7 @@ from typing import Any, final
 import pyarrow as pa
 from typing_extensions import Self
 
-from sparkawait.testing.latency import Latency
+from sparkawait.testing.services import Latency
 
 __all__ = [
     "VERSION",

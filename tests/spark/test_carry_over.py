@@ -24,9 +24,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
 import sparkawait as sa
-from sparkawait._worker.bundles import _ipc
-from sparkawait._worker.pace import LEAST
-from sparkawait._worker.step import StepEnd
+from sparkawait._worker.step import LEAST, StepEnd, _ipc
 from sparkawait.exceptions import ConfigurationError
 from sparkawait.spark import carry
 from sparkawait.spark.step import PROGRESS, Step, shard_keys

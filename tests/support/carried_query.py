@@ -8,10 +8,9 @@ import pandas as pd
 import pyarrow as pa
 
 import sparkawait as sa
-from sparkawait._worker import bundles
-from sparkawait._worker.bundles import pack
+from sparkawait._worker import step as worker_step
 from sparkawait._worker.holder import holder
-from sparkawait._worker.step import kinds_of
+from sparkawait._worker.step import kinds_of, pack
 from sparkawait.spark.step import STATE_VERSION, Step
 
 SCHEMA = pa.schema([("id", pa.int64()), ("key", pa.int64())])
@@ -76,7 +75,7 @@ class Query:
         self.rows += [
             id_
             for payload in told["payload"].dropna()
-            for batch in bundles.unpack([payload])
+            for batch in worker_step.unpack([payload])
             for id_ in batch.column("id").to_pylist()
         ]
         numbers = told.iloc[-1].to_dict()

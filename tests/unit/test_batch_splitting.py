@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sparkawait import Batch, Channel, ConfigurationError, RetryAfter, arrow, retry
 from sparkawait._plan.resolve import resolve_unpickled
-from sparkawait._worker import batch_lines
+from sparkawait._worker import batching
 from sparkawait.functions import async_function
 
 SPLITTING = Batch(max_rows=1000, linger=0, split_on_error=True)
@@ -319,7 +319,7 @@ def test_parts_of_a_channel_wait_for_its_calls(session, rows):
 
 
 def test_rows_that_never_come_back_are_forgotten_oldest_first(session, rows, attempts, monkeypatch):
-    monkeypatch.setattr(batch_lines, "_MOST_DIVIDED", 7)
+    monkeypatch.setattr(batching, "_MOST_DIVIDED", 7)
     one, calls = returning(session, {0, 4, 8})
     first = rows(12)
     for at in (0, 4, 8):

@@ -6,7 +6,7 @@ import asyncio
 import pytest
 
 from sparkawait import AsyncFunction, Batch, Channel
-from sparkawait._worker.batch_lines import CallSize
+from sparkawait._worker.batching import CallSize
 from sparkawait.exceptions import ErrorKind, ResultError
 from sparkawait.functions import async_function
 

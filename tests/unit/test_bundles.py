@@ -4,7 +4,7 @@
 import pyarrow as pa
 import pytest
 
-from sparkawait._worker.bundles import pack, unpack
+from sparkawait._worker.step import pack, unpack
 
 INT_32 = 2**31
 

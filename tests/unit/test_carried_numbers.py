@@ -10,7 +10,7 @@ import dataclasses
 import pytest
 
 import sparkawait as sa
-from sparkawait._worker import bundles
+from sparkawait._worker import step as worker_step
 from sparkawait.spark.step import Step
 from tests.support.carried_query import AT_ONCE, NEXT_BATCH, Query, Service, lose_the_worker
 from tests.support.waiting import wait_until
@@ -125,16 +125,16 @@ class LosesARow(Step):
 
     def _bundles(self, frames):
         for bundle in super()._bundles(frames):
-            (batch,) = bundles.unpack([bundle.payload])
-            yield bundle._replace(payload=bundles._ipc(batch.slice(0, batch.num_rows - 1)))
+            (batch,) = worker_step.unpack([bundle.payload])
+            yield bundle._replace(payload=worker_step._ipc(batch.slice(0, batch.num_rows - 1)))
 
 
 class TakesABundleTwice(Step):
     def _bundles(self, frames):
         for bundle in super()._bundles(frames):
-            (batch,) = bundles.unpack([bundle.payload])
+            (batch,) = worker_step.unpack([bundle.payload])
             yield bundle
-            yield bundle._replace(rows=0, payload=bundles._ipc(batch.slice(1)))
+            yield bundle._replace(rows=0, payload=worker_step._ipc(batch.slice(1)))
 
 
 class LosesAnOutput(Step):
@@ -153,9 +153,9 @@ def test_a_row_that_is_lost_or_doubled_is_not_accounted_for(service, step):
 
 def test_rows_that_are_lost_on_the_way_to_the_shards_are_not_accounted_for(service, monkeypatch):
     """Those that cut a batch into bundles lose a row, and tell of as many as they have."""
-    cut = bundles._dealt
+    cut = worker_step._dealt
     monkeypatch.setattr(
-        bundles,
+        worker_step,
         "_dealt",
         lambda batch, *more: [(shard, it.slice(1)) for shard, it in cut(batch, *more)],
     )

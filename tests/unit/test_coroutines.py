@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from sparkawait import AsyncFunction, RetryAfter, retry
-from sparkawait._worker.coroutines import ROWS_PER_TURN
+from sparkawait._worker.runner import ROWS_PER_TURN
 from sparkawait.exceptions import ErrorKind, ResultError
 from sparkawait.functions import async_function
 

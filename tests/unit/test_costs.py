@@ -10,7 +10,7 @@ import pytest
 import sparkawait as sa
 from sparkawait import arrow
 from sparkawait._plan.resolve import resolve_unpickled
-from sparkawait._worker.remarks import Remarks
+from sparkawait._worker.replies import Remarks
 from sparkawait.exceptions import ErrorKind
 from sparkawait.functions import FunctionContext
 from sparkawait.rate_limit import RateLimit

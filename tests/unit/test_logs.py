@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 import sparkawait as sa
-from sparkawait._worker.remarks import RustLines
+from sparkawait._worker.replies import RustLines
 
 WARN_AND_INFORM = """
-from sparkawait._worker.remarks import write_to_standard_error
+from sparkawait._worker.replies import write_to_standard_error
 import logging
 {before}
 write_to_standard_error()

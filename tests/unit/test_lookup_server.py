@@ -13,8 +13,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from sparkawait.exceptions import ConfigurationError, ErrorKind, OperatorStateError
-from sparkawait.testing.latency import constant, log_normal, to_latency, uniform
-from sparkawait.testing.lookup_server import LookupServer
+from sparkawait.testing.services import LookupServer, constant, log_normal, to_latency, uniform
 
 TABLES = {"weather": {"JFK": {"temp": 1.5}, "a/b ü": [1, 2], 7: None, "raw": b"[3]", "text": "4"}}
 

@@ -3,7 +3,7 @@
 
 import pytest
 
-from sparkawait._worker.pace import LEAST, Pace
+from sparkawait._worker.step import LEAST, Pace
 
 
 def lingering(trigger, work, call, *, spark=0.7, batches=13, skipped=1):

@@ -11,9 +11,8 @@ import pyarrow as pa
 import pytest
 
 import sparkawait as sa
-from sparkawait._worker import shared_clients
-from sparkawait._worker.event_loop import event_loop_thread
-from sparkawait._worker.shared_clients import Borrower, SharedClients
+from sparkawait._worker import event_loop
+from sparkawait._worker.event_loop import Borrower, SharedClients, event_loop_thread
 from tests.support.waiting import wait_until
 
 
@@ -116,7 +115,7 @@ def test_tasks_one_after_another_have_one_client(made, kind, is_async):
 
 @pytest.mark.parametrize("kind", CLIENTS)
 def test_a_client_is_closed_when_no_task_has_used_it_for_a_while(made, kind, monkeypatch):
-    monkeypatch.setattr(shared_clients, "IDLE_SECONDS", 0.003)
+    monkeypatch.setattr(event_loop, "IDLE_SECONDS", 0.003)
     run(lookup(made, kind))
     wait_until(lambda: made.closed == made.clients)
     # What blocks is not called on the loop.
@@ -127,7 +126,7 @@ def test_a_client_is_closed_when_no_task_has_used_it_for_a_while(made, kind, mon
 
 
 def test_a_client_that_a_task_uses_stays_however_long_the_others_are_gone(made, monkeypatch):
-    monkeypatch.setattr(shared_clients, "IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(event_loop, "IDLE_SECONDS", 0.0)
     function = lookup(made)
     ends = threading.Event()
 
@@ -257,7 +256,7 @@ def test_a_client_that_does_not_close_is_said_in_the_log(made, monkeypatch, capl
         def close(self):
             raise ConnectionError("gone already")
 
-    monkeypatch.setattr(shared_clients, "IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(event_loop, "IDLE_SECONDS", 0.0)
     run(lookup(made, Breaks))
     wait_until(lambda: "a shared client could not be closed" in caplog.text)
     assert "gone already" in caplog.text

@@ -13,7 +13,7 @@ import pytest
 import sparkawait as sa
 from sparkawait import arrow
 from sparkawait._plan.resolve import resolve_unpickled
-from sparkawait._worker import warm_up
+from sparkawait._worker import life_cycle
 from sparkawait.testing import simulated
 
 CALLS = 40
@@ -23,7 +23,7 @@ FEW = 5
 
 @pytest.fixture(autouse=True)
 def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warm_up, "_wanted", {})
+    monkeypatch.setattr(life_cycle, "_wanted", {})
 
 
 def batches(rows: int) -> Iterator[pa.RecordBatch]:
@@ -161,7 +161,7 @@ def test_a_consumer_that_leaves_has_not_wanted_the_rows():
     out.close()
 
     assert len(function.started) <= 2 * FEW
-    assert not warm_up.is_known(resolve_unpickled("unordered", function, input_schema=None))
+    assert not life_cycle.is_known(resolve_unpickled("unordered", function, input_schema=None))
 
 
 def test_batches_of_the_first_calls_are_full():
@@ -218,21 +218,21 @@ def test_a_function_is_known_by_its_place_and_code_and_a_native_one_by_its_descr
         resolve_unpickled("ordered", it, input_schema=None) for it in (function, same, other)
     )
 
-    warm_up.remember(known)
+    life_cycle.remember(known)
 
-    assert warm_up.is_known(equal)
-    assert warm_up.is_known(replace(known, options=sa.WaitOptions(timeout=None)))
-    assert not warm_up.is_known(unknown)
+    assert life_cycle.is_known(equal)
+    assert life_cycle.is_known(replace(known, options=sa.WaitOptions(timeout=None)))
+    assert not life_cycle.is_known(unknown)
 
 
 def test_the_memory_of_functions_is_bounded(monkeypatch):
-    monkeypatch.setattr(warm_up, "MOST_FUNCTIONS", 3)
+    monkeypatch.setattr(life_cycle, "MOST_FUNCTIONS", 3)
     plans = [
         resolve_unpickled("ordered", simulated(number), input_schema=None) for number in range(5)
     ]
 
     for plan in plans:
-        warm_up.remember(plan)
-        assert warm_up.is_known(plan)
+        life_cycle.remember(plan)
+        assert life_cycle.is_known(plan)
 
-    assert sum(map(warm_up.is_known, plans)) <= 3
+    assert sum(map(life_cycle.is_known, plans)) <= 3

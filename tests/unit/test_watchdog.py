@@ -7,8 +7,7 @@ import threading
 
 import pytest
 
-from sparkawait._worker.event_loop import EventLoopThread
-from sparkawait._worker.watchdog import Watch, Watchdog
+from sparkawait._worker.event_loop import EventLoopThread, Watch, Watchdog
 from sparkawait.exceptions import ErrorKind
 
 

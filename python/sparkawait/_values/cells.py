@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules of a time zone as they travel with a plan: a TZif file (RFC 8536).
+"""Cells of a row that Python has no type for, as a function sees them; and the rules of time zones.
 
-Rust and Python read it alike. Pure functions, for any thread.
+For any thread. What a plan says of time zones is remembered for the process; all else are pure
+functions.
 """
 
 from __future__ import annotations

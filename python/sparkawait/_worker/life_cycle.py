@@ -8,22 +8,34 @@ Everything here is called by the task's thread, which waits. What it waits for i
 from __future__ import annotations
 
 import logging
+from collections.abc import Hashable
 from concurrent import futures
 from concurrent.futures import Future
 from time import monotonic
 
+from sparkawait._callables import place_of
 from sparkawait._core import DetachedTask, Task
+from sparkawait._plan.called import identity_of
 from sparkawait._plan.plan import Chain, Plan
 from sparkawait._worker.arrow_batching import ArrowRunner
 from sparkawait._worker.batching import BatchRunner
 from sparkawait._worker.blocking_calls import RETURN_SECONDS, BlockingCalls
-from sparkawait._worker.coroutines import CoroutineRunner
-from sparkawait._worker.event_loop import event_loop_thread
-from sparkawait._worker.runner import CANCEL_SECONDS, Parts, PhaseExpiredError, Runner
-from sparkawait._worker.shared_clients import Borrower
-from sparkawait._worker.watchdog import BLOCKED_SECONDS, WAY_OUT, Watch
+from sparkawait._worker.event_loop import (
+    BLOCKED_SECONDS,
+    WAY_OUT,
+    Borrower,
+    Watch,
+    event_loop_thread,
+)
+from sparkawait._worker.runner import (
+    CANCEL_SECONDS,
+    CoroutineRunner,
+    Parts,
+    PhaseExpiredError,
+    Runner,
+)
 from sparkawait.exceptions import AsyncFunctionError, ErrorKind, spokesman
-from sparkawait.functions import FunctionContext, NativeFunction
+from sparkawait.functions import AsyncFunction, DeclaredFunction, FunctionContext, NativeFunction
 
 _logger = logging.getLogger("sparkawait")
 SLOW_SECONDS = 60.0
@@ -264,3 +276,46 @@ class LifeCycle:
         if blocking is not None:
             msg += f"; the event loop is blocked by {blocking}: {WAY_OUT}"
         return AsyncFunctionError(msg, ErrorKind.SETUP_TIMED_OUT)
+
+
+# -- which functions have shown in this process that their rows are wanted, and what a call brings
+#
+# A task begins with few calls, and makes all that it may once its consumer has come back for more.
+# That is found out once for a function in a process: later tasks, and micro-batches, make all of
+# their calls at once, as far as there is room for results of the size that they had before. Any
+# thread may call this; a forked child knows what its parent knew.
+
+
+MOST_FUNCTIONS = 1_000
+"""Functions that are remembered; a process that has more starts with few calls again."""
+
+_wanted: dict[Hashable, int | None] = {}
+"""The functions, and the bytes that a call brings, if any has ended."""
+
+
+def is_known(plan: Plan) -> bool:
+    """Tells whether rows of the function of `plan` were wanted before."""
+    return _name_of(plan) in _wanted
+
+
+def result_bytes(plan: Plan) -> int | None:
+    """Returns what a call of the function of `plan` brought last, in bytes, if that is known."""
+    return _wanted.get(_name_of(plan))
+
+
+def remember(plan: Plan, result_bytes: int | None = None) -> None:
+    """Notes that rows of the function of `plan` are wanted, and what a call brings, in bytes."""
+    if len(_wanted) >= MOST_FUNCTIONS:
+        _wanted.clear()
+    name = _name_of(plan)
+    _wanted[name] = _wanted.get(name) if result_bytes is None else result_bytes
+
+
+def _name_of(plan: Plan) -> Hashable:
+    """Names a function by its place and its code: each task has another copy of it."""
+    function = plan.function
+    if not isinstance(function, AsyncFunction):
+        return identity_of(function, travels=True)
+    if isinstance(function, DeclaredFunction):
+        return place_of(function.function)
+    return place_of(type(function)), place_of(plan.what_is_called())

@@ -27,8 +27,7 @@ from pyspark.sql.types import StructField, StructType
 
 from sparkawait._checks import refuse, refuse_column
 from sparkawait._plan.plan import Plan
-from sparkawait._worker.bundles import pack, unpack
-from sparkawait._worker.step import kinds_of
+from sparkawait._worker.step import kinds_of, pack, unpack
 from sparkawait.outcomes import CarryOver, Vehicle
 from sparkawait.spark.draining import end_by_themselves
 from sparkawait.spark.partition import Carry, Made, renamed, with_types

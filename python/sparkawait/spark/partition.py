@@ -21,7 +21,7 @@ import sparkawait.arrow
 from sparkawait._checks import refuse
 from sparkawait._plan.plan import Chain
 from sparkawait._worker.metrics import TaskMetrics, by_call, by_operator
-from sparkawait._worker.remarks import write_to_standard_error
+from sparkawait._worker.replies import write_to_standard_error
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.outcomes import CarryOver
 from sparkawait.spark.connection import Connection

@@ -28,10 +28,9 @@ from pyspark.sql.types import (
 
 from sparkawait._checks import refuse
 from sparkawait._plan.plan import Chain
-from sparkawait._worker.bundles import Bundle, count_rows
 from sparkawait._worker.metrics import TaskMetrics, of_one_task
-from sparkawait._worker.remarks import write_to_standard_error
-from sparkawait._worker.step import Columns, Shard, StepEnd, run_step
+from sparkawait._worker.replies import write_to_standard_error
+from sparkawait._worker.step import Bundle, Columns, Shard, StepEnd, count_rows, run_step
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.outcomes import CarryOver
 from sparkawait.spark.connection import Connection

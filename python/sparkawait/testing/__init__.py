@@ -11,8 +11,15 @@ Nothing here needs pyspark. Users test their own retry and timeout rules with it
 """
 
 from sparkawait.testing.harness import Invocation, OperatorTestHarness
-from sparkawait.testing.latency import Latency, Simulated, constant, log_normal, simulated, uniform
-from sparkawait.testing.lookup_server import LookupServer
+from sparkawait.testing.services import (
+    Latency,
+    LookupServer,
+    Simulated,
+    constant,
+    log_normal,
+    simulated,
+    uniform,
+)
 
 __all__ = [
     "Invocation",

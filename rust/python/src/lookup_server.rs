@@ -115,7 +115,7 @@ impl LookupServer {
     }
 }
 
-/// Translates a latency of Python's `sparkawait.testing.latency`.
+/// Translates a latency of Python's `sparkawait.testing.services`.
 pub(crate) fn to_latency(arguments: &LatencyArguments) -> PyResult<Latency> {
     let LatencyArguments { kind, first, second, stragglers, straggler_factor } = arguments;
     let usual = match kind.as_str() {

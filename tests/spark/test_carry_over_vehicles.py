@@ -19,8 +19,8 @@ from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
 import sparkawait as sa
 from sparkawait.exceptions import ConfigurationError
-from sparkawait.spark import vehicle
-from sparkawait.spark.vehicle import StateProcessor
+from sparkawait.spark import step
+from sparkawait.spark.step import StateProcessor
 from tests.spark.carried import OFTEN, ROCKS, SLOW, STORE, lookup, of_each_vehicle, with_several
 from tests.support.sql_conf import sql_conf
 
@@ -232,14 +232,14 @@ def test_what_the_session_lacks_is_refused_where_the_call_is_written(spark, stre
 
 @pytest.mark.since_spark(4, 0)
 def test_a_driver_without_protobuf_is_refused(stream, monkeypatch):
-    vehicle._problem_of_protobuf.cache_clear()
+    step._problem_of_protobuf.cache_clear()
     with monkeypatch.context() as patched:
         stream.spark.conf.set(STORE, ROCKS)
         patched.setitem(sys.modules, MESSAGES, None)
         with pytest.raises(ConfigurationError, match=r"run `pip install --upgrade protobuf`"):
             tripled(stream, stream.source)
     stream.spark.conf.unset(STORE)
-    vehicle._problem_of_protobuf.cache_clear()
+    step._problem_of_protobuf.cache_clear()
 
 
 class Session:
@@ -267,10 +267,10 @@ class ConnectSession(Session):
 )
 def test_the_version_is_that_of_the_server(session, is_refused):
     if not is_refused:
-        vehicle.check_vehicle(session, OFTEN)
+        step.check_vehicle(session, OFTEN)
         return
     with pytest.raises(ConfigurationError, match=session.version):
-        vehicle.check_vehicle(session, OFTEN)
+        step.check_vehicle(session, OFTEN)
 
 
 PYTHON_WITHOUT = """

@@ -11,8 +11,8 @@ from types import FunctionType
 
 import pytest
 
-from sparkawait.spark import connection
-from sparkawait.spark.connection import Connection
+from sparkawait.spark import tasks
+from sparkawait.spark.tasks import Connection
 
 pytestmark = pytest.mark.spark
 
@@ -116,7 +116,7 @@ def test_without_a_worker_nothing_is_watched():
 
 
 def test_that_no_connection_was_found_is_said_once(caplog):
-    connection._say_that_there_is_none.cache_clear()
+    tasks._say_that_there_is_none.cache_clear()
     with caplog.at_level("WARNING", "sparkawait"):
         Connection.of_this_worker()
         Connection.of_this_worker()

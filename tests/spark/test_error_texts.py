@@ -14,7 +14,7 @@ from pyspark.serializers import SpecialLengths, write_int, write_with_length
 import sparkawait as sa
 from sparkawait._plan.plan import Chain
 from sparkawait._plan.resolve import resolve
-from sparkawait.spark.partition import PartitionTask
+from sparkawait.spark.tasks import PartitionTask
 
 try:
     from pyspark.util import handle_worker_exception

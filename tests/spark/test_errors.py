@@ -10,7 +10,7 @@ import pytest
 import sparkawait as sa
 from sparkawait import retry
 from sparkawait.exceptions import ErrorKind, ResultError
-from sparkawait.spark.failures import told_to_spark
+from sparkawait.spark.shipment import told_to_spark
 
 pytestmark = pytest.mark.spark
 

@@ -17,7 +17,7 @@ from sparkawait._plan import resolve as options
 from sparkawait._plan.plan import Chain
 from sparkawait._worker.metrics import merge, of_one_task
 from sparkawait.spark import Metrics
-from sparkawait.spark.partition import run_task
+from sparkawait.spark.tasks import run_task
 
 pytestmark = pytest.mark.spark
 

@@ -14,7 +14,7 @@ import sparkawait as sa
 from sparkawait._checks import warn_once
 from sparkawait._plan.resolve import resolve_unpickled
 from sparkawait.exceptions import ErrorKind
-from sparkawait.spark import placement
+from sparkawait.spark.schemas import PlaceOfSession
 from sparkawait.spark.session import Session
 from tests.support.scripted_server import ScriptedServer
 from tests.support.windows import MOST, Windows
@@ -270,7 +270,7 @@ def test_cores_that_nobody_knows_are_asked_for(conf):
 
 
 def placed(limits, **conf):
-    place = placement.PlaceOfSession(session(spark_app_id="app-7", **conf))
+    place = PlaceOfSession(session(spark_app_id="app-7", **conf))
     return resolve_unpickled("unordered", see, input_schema=None, place=place, rate_limit=limits)
 
 

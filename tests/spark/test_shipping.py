@@ -16,8 +16,8 @@ import pytest
 
 import sparkawait as sa
 from sparkawait.exceptions import ErrorKind
-from sparkawait.spark import shipping
-from sparkawait.spark.wheel import Platform, Wheel
+from sparkawait.spark import session, shipping
+from sparkawait.spark.shipping import Platform, Wheel
 from tests.spark.shipping_program import VEHICLES
 
 pytestmark = pytest.mark.spark
@@ -142,7 +142,7 @@ def test_another_version_than_the_drivers_is_refused(spark, tmp_path):
     ) as raised:
         shipping.ship(spark, wheel=wheel)
     assert raised.value.kind is ErrorKind.VERSION_MISMATCH
-    assert not shipping.is_shipped(spark)
+    assert not session.is_shipped(spark)
 
 
 @pytest.mark.parametrize("wheel", [5, b"w.whl", ["w.whl"]])

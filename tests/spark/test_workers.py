@@ -17,9 +17,9 @@ from pyspark import cloudpickle
 import sparkawait as sa
 from sparkawait._checks import warn_once
 from sparkawait.exceptions import ErrorKind
-from sparkawait.spark import shipment, shipping
+from sparkawait.spark import session, shipment
+from sparkawait.spark.session import run_drivers_python
 from sparkawait.spark.shipment import Shipment, fingerprint
-from sparkawait.spark.shipping import run_drivers_python
 from tests.support.environments import Environment
 from tests.support.spark_program import run_spark_program
 
@@ -268,7 +268,7 @@ def test_a_python_that_workers_would_not_have_run_is_told_once(
     spark, python, monkeypatch, caplog, is_other
 ):
     other = python("exit 1") if is_other else sys.executable
-    monkeypatch.setattr(shipping.shutil, "which", lambda _: other)
+    monkeypatch.setattr(session.shutil, "which", lambda _: other)
     monkeypatch.delenv("PYSPARK_PYTHON")
     warn_once.cache_clear()
     for _ in range(3):
@@ -327,7 +327,7 @@ def test_another_python_with_sparkawait_is_as_good(spark, python, monkeypatch):
 def test_a_missing_package_is_named_with_the_way_out(spark, monkeypatch):
     numbers = spark.range(1)
     monkeypatch.setitem(sys.modules, "pandas", None)
-    shipping.require_packages.cache_clear()
+    session.require_packages.cache_clear()
 
     for call in (lambda: sa.ordered_wait(numbers, double), lambda: sa.async_udf(double)):
         with pytest.raises(sa.ConfigurationError) as raised:

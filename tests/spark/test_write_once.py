@@ -17,7 +17,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
 import sparkawait as sa
-from sparkawait.spark.write_once import _chunks, _logger, _tell
+from sparkawait.spark.actions import _chunks, _logger, _tell
 from tests.support.scripted_server import Answer, ScriptedServer
 
 pytestmark = pytest.mark.spark

@@ -8,10 +8,9 @@ import pyarrow as pa
 import pytest
 
 import sparkawait as sa
-from sparkawait.spark import zones
+from sparkawait.spark import session
 from sparkawait.spark.schemas import conformed, with_zone
-from sparkawait.spark.session import Times
-from sparkawait.spark.zones import rules_of_jvm, rules_of_server
+from sparkawait.spark.session import Times, rules_of_jvm, rules_of_server
 from sparkawait.testing import LookupServer
 
 pytestmark = pytest.mark.spark
@@ -129,10 +128,10 @@ def test_rules_are_the_same_from_the_jvm_and_by_a_query_as_over_connect(spark, z
 
 def test_rules_are_asked_for_once_and_only_where_a_name_does_not_say_them(spark, monkeypatch):
     asked = []
-    monkeypatch.setattr(zones, "rules_of_jvm", lambda _jvm, zone: asked.append(zone) or b"rules")
-    monkeypatch.setattr(zones, "_rules_here", functools.cache(zones._rules_here.__wrapped__))
+    monkeypatch.setattr(session, "rules_of_jvm", lambda _jvm, zone: asked.append(zone) or b"rules")
+    monkeypatch.setattr(session, "_rules_here", functools.cache(session._rules_here.__wrapped__))
 
-    found = [zones.rules_of(spark, it) for it in ["UTC", "+02:00", "Asia/Tokyo"] * 7]
+    found = [session.rules_of(spark, it) for it in ["UTC", "+02:00", "Asia/Tokyo"] * 7]
 
     assert asked == ["Asia/Tokyo"]
     assert found == [None, None, b"rules"] * 7

@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import pytest
 
 from sparkawait._worker.holder import HeldTask, holder
-from sparkawait.spark import connection, step
-from sparkawait.spark.connection import Connection
+from sparkawait.spark import step, tasks
+from sparkawait.spark.tasks import Connection
 from tests.support.carried_query import Query, Service, frames_of, lose_the_worker
 from tests.support.waiting import wait_until
 
@@ -124,7 +124,7 @@ def test_a_worker_ends_when_its_tasks_have_ended(service, monkeypatch):
     """However PySpark ends it: it calls `os._exit` in all cases."""
     ended = []
     monkeypatch.setattr(os, "_exit", ended.append)
-    connection._end_behind_tasks.cache_clear()
+    tasks._end_behind_tasks.cache_clear()
     Connection(None).end_behind_tasks()
     assert os._exit == ended.append
 
@@ -139,4 +139,4 @@ def test_a_worker_ends_when_its_tasks_have_ended(service, monkeypatch):
     lose_the_worker()
     thread.join()
     assert ended == [7]
-    connection._end_behind_tasks.cache_clear()
+    tasks._end_behind_tasks.cache_clear()

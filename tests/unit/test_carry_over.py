@@ -11,9 +11,9 @@ import pytest
 import sparkawait as sa
 from sparkawait._worker.step import Shard, _check_shard
 from sparkawait.exceptions import ErrorKind
-from sparkawait.spark import step, vehicle
+from sparkawait.spark import step
 from sparkawait.spark.carry import Pack
-from sparkawait.spark.failures import in_micro_batch
+from sparkawait.spark.tasks import in_micro_batch
 
 
 def test_the_defaults_are_those_of_the_documentation():
@@ -122,7 +122,7 @@ def test_many_shards_are_told_as_they_are_where_no_checkpoint_says_another_numbe
     ],
 )
 def test_a_pyspark_that_fails_with_its_pyarrow_is_found_with_both_ways_out(spark, pyarrow, way_out):
-    problem = vehicle.problem_of_pyarrow(spark, pyarrow)
+    problem = step.problem_of_pyarrow(spark, pyarrow)
 
     assert (problem is None) == (way_out is None)
     if problem is not None:
@@ -151,9 +151,9 @@ def test_a_driver_whose_pyspark_fails_with_its_pyarrow_is_refused():
     with pytest.raises(
         sa.ConfigurationError, match=r"4\.1\.1 fails with pyarrow 26\.0\.1"
     ) as raised:
-        vehicle.check_vehicle(Classic(), None)
+        step.check_vehicle(Classic(), None)
     assert raised.value.kind is ErrorKind.VERSION_MISMATCH
-    vehicle.check_vehicle(OverConnect(), None)
+    step.check_vehicle(OverConnect(), None)
 
 
 @pytest.mark.usefixtures("does_not_fit")

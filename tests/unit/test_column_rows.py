@@ -8,7 +8,7 @@ import pytest
 
 from sparkawait.exceptions import ErrorKind, InternalError
 
-columns = pytest.importorskip("sparkawait.spark.column_rows")
+columns = pytest.importorskip("sparkawait.spark.columns")
 
 EMPTY = pa.record_batch({"y": pa.array([], pa.int64())})
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from sparkawait.exceptions import ConfigurationError
-from sparkawait.spark import draining
-from sparkawait.spark.draining import _drained, _InThisProcess, _OverConnect
+from sparkawait.spark import carry
+from sparkawait.spark.carry import _drained, _InThisProcess, _OverConnect
 
 CONF = SimpleNamespace(get=lambda name: "true")
 
@@ -103,7 +103,7 @@ class Query:
 
 @pytest.fixture(autouse=True)
 def observed(monkeypatch):
-    monkeypatch.setattr(draining, "observed_in", lambda _: ["sparkawait_slow", "other"])
+    monkeypatch.setattr(carry, "observed_in", lambda _: ["sparkawait_slow", "other"])
 
 
 def test_the_source_is_let_go_and_a_batch_that_was_made_meanwhile_is_not_the_last():
@@ -149,7 +149,7 @@ def test_a_query_is_stopped_when_its_time_has_passed():
 
 
 def test_a_query_without_rows_in_flight_is_refused(monkeypatch):
-    monkeypatch.setattr(draining, "observed_in", lambda _: ["other"])
+    monkeypatch.setattr(carry, "observed_in", lambda _: ["other"])
     query = Query([])
     with pytest.raises(ConfigurationError, match="this one has none"):
         _InThisProcess(query, lets_go=True).check()

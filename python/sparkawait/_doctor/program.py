@@ -154,7 +154,7 @@ def _can_start_spark(report: Report, settings: DoctorSettings) -> bool:
     if spark is None:
         report.add("driver", "PySpark", _NO_PYSPARK, Status.PROBLEM)
         return False
-    from sparkawait.spark.shipping import require_packages
+    from sparkawait.spark.session import require_packages
 
     try:
         require_packages()
@@ -175,7 +175,7 @@ def _version_of_pyspark() -> str | None:
 
 
 def _with_spark(report: Report, settings: DoctorSettings, driver: dict[str, Any]) -> None:
-    from sparkawait.spark.shipping import run_drivers_python
+    from sparkawait.spark.session import run_drivers_python
 
     within: Callable[[Callable[[], Any]], Any] = functools.partial(patient, settings.timeout)
     place, subject, behind = _SESSION, "start", (_EXECUTORS, _CALLS)
@@ -207,7 +207,7 @@ def _with_spark(report: Report, settings: DoctorSettings, driver: dict[str, Any]
 
 def _look_at_streams(report: Report, spark: str, worker: dict[str, Any]) -> None:
     """Adds why streams with `carry_over` fail in a worker, if they do. Batch jobs work there."""
-    from sparkawait.spark.vehicle import problem_of_pyarrow
+    from sparkawait.spark.step import problem_of_pyarrow
 
     pyarrow = worker["packages"]["pyarrow"]
     # A worker has its PySpark from Spark, which may not have been installed as a package.

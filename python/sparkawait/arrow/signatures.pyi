@@ -11,8 +11,7 @@ from typing import Any
 
 from sparkawait._checks import ColumnsLike, Duration, Size
 from sparkawait._schema.types import Row, SchemaLike
-from sparkawait.arrow.wait import Batches
-from sparkawait.arrow.wait import ArrowInput
+from sparkawait.arrow.wait import ArrowInput, Batches
 from sparkawait.functions import AsyncFunctionsLike
 from sparkawait.limits import Adaptive, Channel, CircuitBreaker, Hedge
 from sparkawait.metrics import Metrics

@@ -19,11 +19,10 @@ Works with classic sessions and with Spark Connect, for batch and streaming Data
 from typing import TYPE_CHECKING
 
 from sparkawait.metrics import Metrics
-from sparkawait.spark.draining import drain
-from sparkawait.spark.send import Sent, send
+from sparkawait.spark.actions import Sent, send, split, write_once
+from sparkawait.spark.carry import drain
 from sparkawait.spark.shipping import ship
 from sparkawait.spark.udf import AsyncUserDefinedFunction
-from sparkawait.spark.write_once import split, write_once
 
 if TYPE_CHECKING:  # the same functions as editors show them, with each option
     from sparkawait.spark.signatures import (  # pyright: ignore[reportMissingModuleSource]

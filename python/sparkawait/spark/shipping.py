@@ -13,34 +13,188 @@ driver.
 
 from __future__ import annotations
 
+import email
 import functools
 import hashlib
 import json
 import os
 import re
-import shutil
-import subprocess
-import sys
 import tempfile
-import warnings
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.utils import require_minimum_pandas_version, require_minimum_pyarrow_version
+from pyspark.sql import SparkSession
 
 import sparkawait
 from sparkawait import _probe
-from sparkawait._checks import warn_once
-from sparkawait.exceptions import ConfigurationError, ErrorKind, how_to_install
-from sparkawait.spark.session import is_connect
+from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.spark.session import SHIPPED, is_connect, owner_of_files, run_drivers_python
 from sparkawait.spark.shipment import folder_name, probe_by_value
-from sparkawait.spark.wheel import Platform, Wheel
 
-_shipped: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
-"""The digest of what was sent, by the context of a classic session, or by a session of Connect."""
+# -- a wheel of sparkawait: the one that this Python has installed, or a file
+#
+# A wheel is a zip, so an executor that unpacks one has the package. Used on the driver.
+
+
+_PACKAGE = "sparkawait"
+_EXTENSION = f"{_PACKAGE}/_core"
+_LIBRARIES = {"manylinux": "glibc", "musllinux": "musl"}
+_TAG = re.compile(
+    r"(?P<family>manylinux|musllinux|macosx)_(?P<major>\d+)_(?P<minor>\d+)_(?P<machine>\w+)"
+)
+_OLD_TAGS = {
+    "manylinux1": "manylinux_2_5",
+    "manylinux2010": "manylinux_2_12",
+    "manylinux2014": "manylinux_2_17",
+}
+
+
+@dataclass(frozen=True)
+class Platform:
+    """What a Python runs on.
+
+    Attributes:
+        system: ``"Linux"`` or ``"Darwin"``, as `platform.system` says.
+        machine: ``"x86_64"``, ``"aarch64"``, as `platform.machine` says.
+        library: ``"glibc"``, ``"musl"``, or ``""`` where that says nothing.
+        version: Of the library, or of macOS.
+        python: Its version, as (3, 11).
+    """
+
+    system: str
+    machine: str
+    library: str
+    version: tuple[int, int]
+    python: tuple[int, int]
+
+    def __str__(self) -> str:
+        """Returns it as a sentence names it."""
+        version = ".".join(map(str, self.version))
+        library = f" with {self.library} {version}" if self.library else f" {version}"
+        python = ".".join(map(str, self.python))
+        return f"{self.system} on {self.machine}{library}, Python {python}"
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """A wheel; only its description was read.
+
+    Attributes:
+        version: Of sparkawait.
+        tags: What it runs on, such as ``cp310-abi3-manylinux_2_17_x86_64``.
+        source: Where it comes from, for messages.
+    """
+
+    version: str
+    tags: tuple[str, ...]
+    source: str
+    _files: Callable[[], Iterator[tuple[str, bytes]]]
+
+    @staticmethod
+    def installed() -> Wheel:
+        """Finds the wheel that the running sparkawait was installed from.
+
+        Raises:
+            ConfigurationError: If it was not installed from one, as after ``maturin develop``.
+        """
+        package = Path(sparkawait.__file__).parent
+        for found in metadata.distributions(name=_PACKAGE, path=[str(package.parent)]):
+            files = {str(file): Path(str(file.locate())) for file in found.files or ()}
+            if any(name.startswith(_EXTENSION) for name in files):
+                tags = _tags(found.read_text("WHEEL") or "")
+                return Wheel(found.version, tags, str(package), functools.partial(_read, files))
+        msg = (
+            f"sparkawait of {package} was not installed from a wheel, so there is none to ship;"
+            " install one, or name it with wheel='..' (`make wheel` builds one into dist/)"
+        )
+        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+
+    @staticmethod
+    def read(path: Path) -> Wheel:
+        """Reads the description of a wheel.
+
+        Raises:
+            ConfigurationError: If the file is not a wheel of sparkawait.
+        """
+        try:
+            with zipfile.ZipFile(path) as archive:
+                names = archive.namelist()
+                about = next(name for name in names if name.endswith(".dist-info/WHEEL"))
+                tags = _tags(archive.read(about).decode())
+                described = archive.read(about.replace("/WHEEL", "/METADATA")).decode()
+        except (OSError, StopIteration, KeyError, zipfile.BadZipFile) as error:
+            msg = f"`wheel` must be the path of a wheel of sparkawait, got {str(path)!r}: {error}"
+            raise ConfigurationError(msg, ErrorKind.OPTION_INVALID) from error
+        if not any(name.startswith(_EXTENSION) for name in names):
+            msg = f"`wheel` must be the path of a wheel of sparkawait, got {str(path)!r}"
+            raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+        version = email.message_from_string(described)["Version"]
+        return Wheel(version, tags, str(path), functools.partial(_unpack, path))
+
+    def write_zip(self, path: Path) -> None:
+        """Writes what executors unpack: the package, as it is found on ``sys.path``."""
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, content in sorted(self._files()):
+                # Without a time, so that the same package is the same file.
+                entry = zipfile.ZipInfo(name)
+                entry.compress_type = zipfile.ZIP_DEFLATED
+                # Quickly: it goes a short way, once.
+                archive.writestr(entry, content, compresslevel=1)
+
+    def misfit(self, platform: Platform) -> str | None:
+        """Says why it does not run there; ``None`` if it does."""
+        reasons = [_misfit(tag, platform) for tag in self.tags]
+        return None if None in reasons or not reasons else str(reasons[0])
+
+
+def _tags(description: str) -> tuple[str, ...]:
+    return tuple(email.message_from_string(description).get_all("Tag") or ())
+
+
+def _read(files: Mapping[str, Path]) -> Iterator[tuple[str, bytes]]:
+    for name, path in files.items():
+        if name.startswith(_PACKAGE) and "__pycache__" not in name:
+            yield name, path.read_bytes()
+
+
+def _unpack(path: Path) -> Iterator[tuple[str, bytes]]:
+    with zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            if not name.endswith("/"):
+                yield name, archive.read(name)
+
+
+def _misfit(tag: str, platform: Platform) -> str | None:
+    python, abi, place = tag.split("-", 2)
+    major, minor = int(python[2:3]), int(python[3:] or 0)
+    if abi != "none" and (platform.python < (major, minor) or platform.python[0] != major):
+        return f"needs Python {major}.{minor} or newer"
+    if place == "any":
+        return None
+    for old, new in _OLD_TAGS.items():
+        place = re.sub(rf"^{old}_", f"{new}_", place)
+    found = _TAG.fullmatch(place)
+    if found is None:  # linux_x86_64, as built for one machine: nothing is known of its library
+        system, _, machine = place.partition("_")
+        fits = system == platform.system.lower() and machine == platform.machine
+        return None if fits else f"was built for {place}"
+    family, least = found["family"], (int(found["major"]), int(found["minor"]))
+    needed = f"{_LIBRARIES.get(family, 'macOS')} {least[0]}.{least[1]} or newer"
+    is_mac = family == "macosx"
+    machines = (platform.machine, *(("universal2",) if is_mac else ()))
+    if is_mac != (platform.system == "Darwin") or found["machine"] not in machines:
+        return f"was built for {'macOS' if is_mac else 'Linux'} on {found['machine']}"
+    if not is_mac and platform.library != _LIBRARIES[family]:
+        return f"needs {needed}"
+    return None if platform.version >= least else f"needs {needed}"
+
+
+# -- the archive
 
 
 def ship(spark: SparkSession, *, wheel: str | os.PathLike[str] | None = None) -> None:
@@ -73,7 +227,7 @@ def ship(spark: SparkSession, *, wheel: str | os.PathLike[str] | None = None) ->
             f" {sparkawait.__version__}; ship the same version"
         )
         raise ConfigurationError(msg, ErrorKind.VERSION_MISMATCH)
-    known = _shipped.get(_owner(spark))
+    known = SHIPPED.get(owner_of_files(spark))
     # It is packed while an executor is asked.
     with ThreadPoolExecutor(1) as beside:
         packing = beside.submit(_pack, found)
@@ -91,7 +245,7 @@ def ship(spark: SparkSession, *, wheel: str | os.PathLike[str] | None = None) ->
     # The name of the file has its contents in it: Spark knows the files of a session by name.
     archive = packed.rename(packed.with_name(f"{folder_name(found.version)}-{digest}.zip"))
     _add(spark, f"{archive}#{folder_name(found.version)}")
-    _shipped[_owner(spark)] = digest
+    SHIPPED[owner_of_files(spark)] = digest
 
 
 def _pack(wheel: Wheel) -> tuple[Path, str]:
@@ -105,16 +259,6 @@ def _pack(wheel: Wheel) -> tuple[Path, str]:
 def _folder() -> tempfile.TemporaryDirectory[str]:
     """Returns a folder that stays until the process ends: executors fetch files as they start."""
     return tempfile.TemporaryDirectory(prefix="sparkawait-")
-
-
-def is_shipped(spark: SparkSession) -> bool:
-    """Tells whether `ship` was called for a session, or another one of its application."""
-    return _owner(spark) in _shipped
-
-
-def _owner(spark: SparkSession) -> Any:
-    """Returns what the files of a session belong to."""
-    return spark if is_connect(spark) else spark.sparkContext
 
 
 def _path(wheel: object) -> Path:
@@ -174,137 +318,3 @@ _NO_PYARROW = re.compile(r"No module named 'pyarrow'|PyArrow .{0,40}must be inst
 def _python_of(spark: SparkSession) -> str:
     context: Any = spark.sparkContext
     return str(context.pythonExec)
-
-
-# -- what Spark's Arrow functions and the Python of Spark's workers must have, asked on the driver
-
-_PROGRAM = "import sys; print('%d.%d' % sys.version_info[:2]); import sparkawait"
-_PATIENCE_SECONDS = 60
-_MAY_BRING_PACKAGES = (
-    "spark.submit.pyFiles",
-    "spark.files",
-    "spark.archives",
-    "spark.executorEnv.PYTHONPATH",
-)
-
-
-@functools.cache
-def require_packages() -> None:
-    """Checks that the driver has what Spark's Arrow functions need.
-
-    Raises:
-        ConfigurationError: If pandas or pyarrow is missing or too old for this PySpark.
-    """
-    try:
-        with warnings.catch_warnings():  # Spark warns of new versions again, when it uses them
-            warnings.simplefilter("ignore")
-            require_minimum_pandas_version()
-            require_minimum_pyarrow_version()
-    except ImportError as error:
-        msg = (
-            f"Spark's Arrow functions lack a package: {error};"
-            f" {how_to_install('spark')}, on the executors too"
-        )
-        raise ConfigurationError(msg, ErrorKind.MODULE_MISSING) from error
-
-
-def check_workers(df: DataFrame) -> None:
-    """Checks that the workers' Python has sparkawait, where it is a Python of this machine.
-
-    That is so for a local master. Elsewhere tasks report it.
-
-    Raises:
-        ConfigurationError: If it has another version than the driver's Python, or no sparkawait.
-    """
-    if is_connect(df):
-        return
-    context: Any = df.sparkSession.sparkContext
-    if not context.master.startswith("local"):
-        return
-    python = shutil.which(str(context.pythonExec))
-    is_own = python is not None and os.path.abspath(python) == os.path.abspath(sys.executable)  # noqa: PTH100 - a link of a virtual environment is not its target
-    if python is None or is_own or context._python_includes:  # noqa: SLF001
-        return
-    # The session has those of the context, whose `getConf` copies all, in 600 messages to the JVM.
-    if any(df.sparkSession.conf.get(name, None) for name in _MAY_BRING_PACKAGES):
-        return
-    problem = _problem_of(python, needs_package=not is_shipped(df.sparkSession))
-    if problem is not None:
-        msg = (
-            f"Spark's Python workers would run {python}, {problem}; the driver runs"
-            f" {sys.executable}. Set PYSPARK_PYTHON (spark.pyspark.python for spark-submit) to it"
-            ' before the session starts: os.environ["PYSPARK_PYTHON"] = sys.executable; or send'
-            " sparkawait along with sparkawait.ship(spark)"
-        )
-        raise ConfigurationError(msg, ErrorKind.WORKERS_UNFIT)
-
-
-@functools.cache
-def _problem_of(python: str, *, needs_package: bool) -> str | None:
-    """Asks a Python, once."""
-    try:
-        answer = subprocess.run(  # noqa: S603 - what Spark will run
-            [python, "-c", _PROGRAM],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_PATIENCE_SECONDS,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    own = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    version = answer.stdout.strip()
-    if version and version != own:
-        return f"which is Python {version} and not {own}"
-    if answer.returncode and needs_package:
-        last = (answer.stderr.strip().splitlines() or ["it failed"])[-1]
-        return f"which cannot import sparkawait ({last})"
-    return None
-
-
-# -- which Python runs the workers of a session on the driver's machine, where nobody has chosen
-# one.
-#
-# To be used on the driver, from any thread.
-
-_UNCHOSEN = "python3"
-"""What workers run where nobody said what they should: the first on PATH, with any packages."""
-_CHOICE = "PYSPARK_PYTHON"
-_CHOICE_OF_SUBMIT = "spark.pyspark.python"
-_CHOICE_OF_CONNECT = "spark.sql.execution.pyspark.python"
-_SERVER_OF_THIS_PROCESS = "SPARK_LOCAL_REMOTE"
-"""Set by PySpark when it has started a server of Spark Connect itself."""
-
-
-def run_drivers_python(spark: SparkSession | None) -> None:
-    """Has workers on this machine run the Python of the driver, where nobody chose theirs.
-
-    So a program runs in an environment that was not activated, as those of notebooks and editors.
-    Otherwise Spark takes the first `python3` on PATH, which has other packages.
-    """
-    if spark is None or not sys.executable or _CHOICE in os.environ:
-        return
-    found = shutil.which(_UNCHOSEN)
-    if is_connect(spark):
-        # Asked last: it takes a call to the server.
-        if _SERVER_OF_THIS_PROCESS in os.environ and not spark.conf.get(_CHOICE_OF_CONNECT, None):
-            spark.conf.set(_CHOICE_OF_CONNECT, sys.executable)
-            _tell_of_python(found)
-        return
-    context: Any = spark.sparkContext
-    is_chosen = context.pythonExec != _UNCHOSEN or spark.conf.get(_CHOICE_OF_SUBMIT, None)
-    if context.master.startswith("local") and not is_chosen:
-        context.pythonExec = sys.executable
-        _tell_of_python(found)
-
-
-def _tell_of_python(found: str | None) -> None:
-    """Says once which Python workers run from now on, where they would have run another one."""
-    if found is None or os.path.realpath(found) != os.path.realpath(sys.executable):
-        warn_once(
-            "the workers of this session run %s, as the driver does, and not `%s` (%s), for all"
-            " Python functions from now on; set PYSPARK_PYTHON before the session starts to choose",
-            sys.executable,
-            _UNCHOSEN,
-            found or "not found",
-        )

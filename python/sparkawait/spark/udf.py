@@ -10,14 +10,16 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast, overload
+from datetime import date, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from pyspark.sql.types import ArrayType, DataType, StructType
 
 from sparkawait._callables import check_function, describe
-from sparkawait._checks import flag, nullable, refuse
+from sparkawait._checks import flag, nullable, refuse, shown
 from sparkawait._option import documented, refuse_unknown
 from sparkawait._plan.called import check_picklable, facts_of, is_declared
 from sparkawait._plan.plan import Place, Plan, Results, told_fields
@@ -37,7 +39,6 @@ from sparkawait.options import (
     with_own_options,
 )
 from sparkawait.outcomes import TUNING, Tuning, action_of
-from sparkawait.spark.column_arguments import argument_names, as_column, members
 from sparkawait.spark.columns import (
     Arguments,
     ColumnTask,
@@ -47,18 +48,82 @@ from sparkawait.spark.columns import (
 )
 from sparkawait.spark.expressions import HiddenArguments
 from sparkawait.spark.interrupts import watch_cells
-from sparkawait.spark.placement import PlaceOfSession
-from sparkawait.spark.schemas import bare, columns_for_spark, to_spark
-from sparkawait.spark.session import Session
-from sparkawait.spark.shipping import require_packages, run_drivers_python
+from sparkawait.spark.schemas import PlaceOfSession, bare, columns_for_spark, to_spark
+from sparkawait.spark.session import Session, require_packages, run_drivers_python
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
     from typing_extensions import Unpack
 
-    from sparkawait.spark.column_arguments import Argument
+__all__ = [
+    "Argument",
+    "AsyncUserDefinedFunction",
+    "argument_names",
+    "as_column",
+    "async_udf",
+    "members",
+]
 
-__all__ = ["AsyncUserDefinedFunction", "async_udf"]
+# -- what a column function is called with: columns, and the names that they have in its row
+#
+# To be used on the driver, from any thread.
+
+
+Argument: TypeAlias = "Column | str | float | Decimal | date | timedelta | bytes"
+"""A column, its name, or a value that stands for itself."""
+
+
+def as_column(argument: Argument) -> Column:
+    """Returns the column that `argument` stands for: a text is a name, as in Spark's functions."""
+    if isinstance(argument, (bool, int, float, Decimal, date, timedelta, bytes)):
+        return F.lit(argument)
+    return F.col(argument) if isinstance(argument, str) else argument
+
+
+def members(
+    function: str, names: Sequence[str] | None, arguments: Sequence[Argument]
+) -> list[Column]:
+    """Returns the columns of the row of `function`, under the `names` that it has for them.
+
+    Raises:
+        ConfigurationError: If it has none, and a column is there twice.
+    """
+    found = [as_column(one) for one in arguments]
+    if names is not None:
+        return [one.alias(name) for one, name in zip(found, names, strict=True)]
+    texts = [repr(one)[len("Column<'") : -len("'>")] for one in found]
+    twice = next((one for one in texts if texts.count(one) > 1), None)
+    if twice is not None:
+        msg = (
+            f"`{function}` takes a row, and got column `{twice}` twice; give it once, or name the"
+            " columns with async_udf(.., columns=[..])"
+        )
+        raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
+    return found
+
+
+def argument_names(columns: object) -> tuple[str, ...] | None:
+    """Returns the names of the arguments, if there are any.
+
+    Raises:
+        ConfigurationError: If they are not names, or not distinct.
+    """
+    if columns is None:
+        return None
+    names = cast("Sequence[object]", columns)
+    if (
+        not isinstance(columns, (list, tuple))
+        or not names
+        or not all(isinstance(name, str) for name in names)
+        or len(set(names)) < len(names)
+    ):
+        msg = f"`columns` must be a list of distinct names, got {shown(columns)}"
+        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+    return tuple(cast("Sequence[str]", names))
+
+
+# -- the function of columns
+
 
 _HAS_ARROW_UDF = hasattr(F, "arrow_udf")
 """Since Spark 4.1; before, columns pass through pandas."""

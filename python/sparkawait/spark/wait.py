@@ -24,18 +24,16 @@ from sparkawait.options import OPTIONS, WaitArguments, WaitOptions, has_expressi
 from sparkawait.spark.carry import carried, carry_of, check_carry_over, check_same
 from sparkawait.spark.expressions import HiddenColumns, check_keys
 from sparkawait.spark.interrupts import watch_cells
-from sparkawait.spark.partition import (
+from sparkawait.spark.schemas import PlaceOfSession, casts, check_columns, result_fields, to_arrow
+from sparkawait.spark.session import Session, check_workers, require_packages, run_drivers_python
+from sparkawait.spark.step import check_only, check_vehicle
+from sparkawait.spark.tasks import (
     Made,
     PartitionTask,
     check_not_persisted,
     remember,
     step_of,
 )
-from sparkawait.spark.placement import PlaceOfSession, check_columns
-from sparkawait.spark.schemas import casts, result_fields, to_arrow
-from sparkawait.spark.session import Session
-from sparkawait.spark.shipping import check_workers, require_packages, run_drivers_python
-from sparkawait.spark.vehicle import check_only, check_vehicle
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a service is asked at a time: rows of a call, calls of a destination, fewer or none.
 
-Each is a description, made on the driver from any thread, and has its option behind it. How many in
-a time is said in `sparkawait.rate_limit`.
+Each is a description, made on the driver from any thread, and has its option behind it. Limits in
+time are in `sparkawait.rate_limit`.
 """
 
 from __future__ import annotations

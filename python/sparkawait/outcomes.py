@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of a row: its failure, what is told of it, what is kept, when it leaves.
+"""What happens to a row: its failure, what is told of it, what is kept, when it leaves.
 
 Each is a description, made on the driver from any thread, and has its option behind it.
 """

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which part of the Python package may import which."""
 
+import ast
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-
-import pytest
 
 from tests.meta.repository import PACKAGE, ROOT, imported_modules
 
@@ -32,39 +32,92 @@ def test_only_the_spark_package_imports_pyspark():
     assert importers(is_of("pyspark"), lambda part: part not in MAY_IMPORT_PYSPARK) == []
 
 
-def test_the_spark_package_leaves_the_extension_module_alone():
-    assert importers(is_of("sparkawait._core"), lambda part: part == "spark") == []
+def test_the_spark_package_asks_the_extension_module_for_its_version_alone():
+    found = importers(is_of("sparkawait._core"), lambda part: part == "spark")
+    assert found == ["spark/shipment.py"]
 
 
-# Which folder of the package must not know which others; a file is named where only one may.
-UNKNOWN_TO = {
-    "_plan": {"spark", "connectors", "testing", "_flights", "_doctor", "arrow", "_worker"},
-    "_worker": {"spark", "connectors", "testing", "_flights", "_doctor", "arrow"},
-    "connectors": {"spark", "_worker", "testing", "_flights", "_doctor", "arrow"},
-    "spark": {"connectors", "testing", "_flights", "_doctor"},
-    "testing": {"spark", "connectors", "_worker", "_flights", "_doctor"},
-}
-EXCEPTIONS = {
-    ("_plan/plan.py", "sparkawait._values.results"),  # what a task builds results with
-    ("_plan/resolve.py", "sparkawait._values.results"),
-    # Makes a call, as users do.
-    ("connectors/http_preview.py", "sparkawait.arrow"),
-    ("connectors/http_preview.py", "sparkawait.spark"),
-}
+LAYERS = (
+    ("exceptions", "_probe"),
+    ("_checks",),
+    ("_callables", "_option"),
+    ("_schema",),
+    ("limits", "outcomes", "rate_limit", "retry", "secrets"),
+    ("_arguments",),
+    ("options",),
+    ("functions",),
+    ("_values",),
+    ("_plan",),
+    ("_worker",),
+    ("spark.session", "spark.metrics"),
+    ("metrics",),
+    ("arrow",),
+    ("spark",),
+    ("connectors",),
+    ("testing", "_doctor", "typing"),
+    ("", "_doctor.program"),  # the package itself, and programs that use it
+)
+"""Lower ones first. A file may import those of its own layer, in no circle, and of lower ones."""
 
 
-@pytest.mark.parametrize("folder", UNKNOWN_TO)
-def test_a_folder_knows_only_what_lies_below_it(folder):
-    known = {
-        (path.relative_to(PACKAGE).as_posix(), name)
-        for path in (PACKAGE / folder).rglob("*.py")
-        for name in imported_modules(path)
-        if any(is_of(f"sparkawait.{other}")(name) for other in UNKNOWN_TO[folder])
-    }
-    kept = {
-        (file, name) for file, name in known if (file, name.rpartition(".")[0]) not in EXCEPTIONS
-    }
-    assert kept - EXCEPTIONS == set()
+def layer_of(module: str) -> int:
+    """The layer with the longest name that a module of the package is, or is in."""
+    named = {name: index for index, names in enumerate(LAYERS) for name in names}
+    found = module.removeprefix("sparkawait").removeprefix(".")
+    while found not in named:
+        found = found.rpartition(".")[0]
+    return named[found]
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(("sparkawait", *parts)).removesuffix(".__init__")
+
+
+MODULES = {module_of(path): path for path in PACKAGE.rglob("*.py") if "_flights" not in path.parts}
+
+
+def upward(modules: dict[str, Path]) -> list[str]:
+    """Imports of files in higher layers, those within functions and for type checkers, too."""
+    return sorted(
+        f"{module} -> {name}"
+        for module, path in modules.items()
+        for name in of_package(path)
+        if name in MODULES and layer_of(name) > layer_of(module)
+    )
+
+
+def of_package(path: Path) -> set[str]:
+    """The modules of the package that a file names in its imports."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            within = {name for name in names if name in MODULES or name == "sparkawait._core"}
+            found |= within | ({node.module} if within != names else set())
+    return {name for name in found if is_of("sparkawait")(name)}
+
+
+def test_no_import_runs_upward():
+    assert len(MODULES) > 70
+    assert upward(MODULES) == []
+
+
+def test_an_import_that_runs_upward_is_found(tmp_path: Path):
+    file = tmp_path / "ddl.py"
+    file.write_text("def parse():\n    from sparkawait._plan import plan\n", encoding="utf-8")
+    assert upward({"sparkawait._schema.ddl": file}) == [
+        "sparkawait._schema.ddl -> sparkawait._plan.plan"
+    ]
+
+
+def test_one_place_names_a_higher_layer_by_a_text():
+    """A function that is given a column makes one of Spark; the probe looks at an executor."""
+    named = re.compile(r"import_module\(\"sparkawait")
+    found = [module for module, path in MODULES.items() if named.search(path.read_text("utf-8"))]
+    assert sorted(found) == ["sparkawait", "sparkawait._probe", "sparkawait.options"]
 
 
 def test_public_nouns_stand_alone_at_the_top():

@@ -13,7 +13,7 @@ from sparkawait._worker.step import Shard, _check_shard
 from sparkawait.exceptions import ErrorKind
 from sparkawait.spark import step
 from sparkawait.spark.carry import Pack
-from sparkawait.spark.tasks import in_micro_batch
+from sparkawait.spark.shipment import in_micro_batch
 
 
 def test_the_defaults_are_those_of_the_documentation():

@@ -30,8 +30,8 @@ import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql.pandas.utils import require_minimum_pyarrow_version
 
-import sparkawait
 from sparkawait import _probe
+from sparkawait._core import VERSION
 from sparkawait.exceptions import AsyncIOError, ConfigurationError, ErrorKind, ResultError
 
 # -- what tells builds of one version apart, so that an executor notices that the driver has
@@ -58,7 +58,8 @@ def fingerprint(package: Path) -> int:
     return zlib.crc32("\n".join(told).encode())
 
 
-BUILD = fingerprint(Path(sparkawait.__file__).parent)
+PACKAGE = Path(__file__).parents[1]
+BUILD = fingerprint(PACKAGE)
 """Of the running sparkawait, as it was when it was loaded; the build and the version come first."""
 
 
@@ -69,7 +70,7 @@ class Shipment:
         """Seals the class and the attributes."""
         contents = cloudpickle.dumps((type(self), self.__dict__))
         driver = (sys.executable, pa.__version__)
-        return _OPENER, (BUILD, sparkawait.__version__, *driver, contents)
+        return _OPENER, (BUILD, VERSION, *driver, contents)
 
 
 def unpack(build: int, version: str, *sealed: Any) -> object:
@@ -79,9 +80,9 @@ def unpack(build: int, version: str, *sealed: Any) -> object:
         ConfigurationError: If another version or build of sparkawait has sealed it, pyarrow is
             too old here, or the contents need a module that is not here.
     """
-    if version != sparkawait.__version__:
+    if version != VERSION:
         msg = (
-            f"the driver has sparkawait {version}, this executor {sparkawait.__version__};"
+            f"the driver has sparkawait {version}, this executor {VERSION};"
             " install the same version on both"
         )
         raise ConfigurationError(msg, ErrorKind.VERSION_MISMATCH)

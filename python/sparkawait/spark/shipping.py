@@ -30,11 +30,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-import sparkawait
 from sparkawait import _probe
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.spark.session import SHIPPED, is_connect, owner_of_files, run_drivers_python
-from sparkawait.spark.shipment import folder_name, probe_by_value
+from sparkawait.spark.shipment import PACKAGE, VERSION, folder_name, probe_by_value
 
 # -- a wheel of sparkawait: the one that this Python has installed, or a file
 #
@@ -102,7 +101,7 @@ class Wheel:
         Raises:
             ConfigurationError: If it was not installed from one, as after ``maturin develop``.
         """
-        package = Path(sparkawait.__file__).parent
+        package = PACKAGE
         for found in metadata.distributions(name=_PACKAGE, path=[str(package.parent)]):
             files = {str(file): Path(str(file.locate())) for file in found.files or ()}
             if any(name.startswith(_EXTENSION) for name in files):
@@ -221,10 +220,10 @@ def ship(spark: SparkSession, *, wheel: str | os.PathLike[str] | None = None) ->
         >>> sparkawait.ship(spark)  # doctest: +SKIP
     """
     found = Wheel.installed() if wheel is None else Wheel.read(_path(wheel))
-    if found.version != sparkawait.__version__:
+    if found.version != VERSION:
         msg = (
             f"the wheel {found.source} has sparkawait {found.version}, the driver"
-            f" {sparkawait.__version__}; ship the same version"
+            f" {VERSION}; ship the same version"
         )
         raise ConfigurationError(msg, ErrorKind.VERSION_MISMATCH)
     known = SHIPPED.get(owner_of_files(spark))

@@ -116,7 +116,9 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module("sparkawait.testing")
     if name in __all__:  # all others are here
         spark = _import_spark(name)
-        return spark if name == "spark" else getattr(spark, name)
+        found = spark if name == "spark" else getattr(spark, name)
+        globals()[name] = found  # so that nobody asks again
+        return found
     msg = f"module `sparkawait` has no attribute `{name}`"
     raise AttributeError(msg)
 

@@ -404,6 +404,13 @@ def is_any_list(data_type: pa.DataType) -> bool:
     )
 
 
+def is_variant(data_type: Any) -> bool:
+    """Tells whether a type is that of variants, which is a struct with a mark."""
+    if not pa.types.is_struct(data_type):
+        return False
+    return any(b"variant" in (field.metadata or {}) for field in data_type)
+
+
 def nullable(fields: Iterable[pa.Field[Any]]) -> list[pa.Field[Any]]:
     """Returns fields that may all be null."""
     return [field.with_nullable(True) for field in fields]  # noqa: FBT003

@@ -96,30 +96,27 @@ def facts_of(function: AsyncFunction | NativeFunction) -> Facts:
     """
     if isinstance(function, NativeFunction):
         return Facts(batch=function.batching, idempotent=function.idempotent)
-    saying = [it for it in layers(function) if isinstance(it, AsyncFunction)]
-
-    def said(fact: str) -> Any:
-        for one in saying:
-            value = getattr(one, fact)
-            if value is not None:
-                option = OF_FUNCTION.get(fact)
-                return value if option is None else option.check(value, f"{one.name}.{fact}")
-        return None
-
-    batch, threads = said("batch"), said("threads")
-    called = function.what_is_called(batched=batch is not None)
-    is_plain = not is_async(called)
+    said: dict[str, Any] = {}
+    for layer in layers(function):
+        if isinstance(layer, AsyncFunction):
+            for fact in _SAID:
+                value = getattr(layer, fact)
+                if value is not None and fact not in said:
+                    option = OF_FUNCTION.get(fact)
+                    name = f"{layer.name}.{fact}"
+                    said[fact] = value if option is None else option.check(value, name)
+    called = function.what_is_called(batched="batch" in said)
+    threads = said.pop("threads", None)
     if function.threads is not None:
         refuse_threads(called, function.name)
     return Facts(
-        schema=said("schema"),
-        batch=batch,
-        idempotent=said("idempotent"),
-        setup_timeout=said("setup_timeout"),
-        blocked_loop_timeout=said("blocked_loop_timeout"),
-        threads=threads or _THREADS if is_plain else None,
+        **said,
+        threads=None if is_async(called) else threads or _THREADS,
         has_fallback=has_fallback(type(function)),
     )
+
+
+_SAID = ("schema", *OF_FUNCTION)
 
 
 def has_fallback(kind: type[AsyncFunction]) -> bool:

@@ -76,9 +76,7 @@ def resolve(
     Raises:
         ConfigurationError: If anything is wrong, unpicklable functions included.
     """
-    plan = resolve_unpickled(mode, function, travels=True, **given)
-    check_picklable(plan, plan.function_name)
-    return plan
+    return resolve_unpickled(mode, function, travels=True, **given)
 
 
 def resolve_unpickled(
@@ -117,23 +115,48 @@ def resolve_unpickled(
     """
     if mode not in _MODES:
         refuse(f"`mode` must be one of {_MODES}, got {shown(mode)}")
-    if key is not None and mode != "key_ordered":
-        refuse_unknown("key", (), "it belongs to key_ordered_wait")
     called, checked = what_is_called(function, of_call(options, given))
     around = Around(
         mode=mode,
         place=place,
         input_schema=input_schema,
-        key=named(columns(key, "key"), "key") if mode == "key_ordered" else None,
+        key=key_of(mode, key),
         hidden=tuple(hidden),
         keeps_input=keeps_input,
         results=results,
         travels=travels,
         taken=set(taken),
     )
-    if isinstance(called, (list, tuple)):
-        return _side_by_side(cast("Sequence[object]", called), checked, around)
-    return plan_of(Call.of(called, checked, results), around)
+    return resolved(called, checked, around)
+
+
+def resolved(function: object, options: WaitOptions, around: Around) -> Plan:
+    """Returns the plan of a call of a function, or of several, that have no options of their own.
+
+    Raises:
+        ConfigurationError: If anything is wrong, functions that cannot be pickled included if the
+            plan travels.
+    """
+    if isinstance(function, (list, tuple)):
+        plan = _side_by_side(cast("Sequence[object]", function), options, around)
+    else:
+        plan = plan_of(Call.of(function, options, around.results), around)
+    if around.travels:
+        check_picklable(plan, plan.function_name)
+    return plan
+
+
+def key_of(mode: str, key: object) -> tuple[str, ...] | None:
+    """Returns the columns of the key, in the key-ordered mode.
+
+    Raises:
+        ConfigurationError: If there is one in another mode, or it is not a list of columns.
+    """
+    if mode == "key_ordered":
+        return named(columns(key, "key"), "key")
+    if key is not None:
+        refuse_unknown("key", (), "it belongs to key_ordered_wait")
+    return None
 
 
 def what_is_called(function: object, options: WaitOptions) -> tuple[object, WaitOptions]:

@@ -87,12 +87,6 @@ _ESCAPES = {
 }
 
 
-def is_variant(data_type: Any) -> bool:
-    """Tells whether a type is that of variants, which is a struct with a mark."""
-    fields = list(data_type) if pa.types.is_struct(data_type) else []
-    return any(b"variant" in (field.metadata or {}) for field in fields)
-
-
 def collated(field: pa.Field, collation: str | None) -> pa.Field:
     """Returns `field` with a note of its collation, in the spelling of Spark."""
     return noted(field, {} if collation is None else {COLLATION: collation.upper().encode()})

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias, cast
 
 import pyarrow as pa
 
-from sparkawait._checks import fields_within, nullable, refuse, shown, with_leaves
+from sparkawait._checks import fields_within, is_variant, nullable, refuse, shown, with_leaves
 from sparkawait._core import Row
 from sparkawait._schema.classes import RowClass, names_columns
 from sparkawait._schema.ddl import (
@@ -28,7 +28,6 @@ from sparkawait._schema.ddl import (
     INTERVAL,
     SESSION_TIMESTAMP,
     collated,
-    is_variant,
     noted,
     parse_element,
     parse_schema,

@@ -241,6 +241,7 @@ def zone(name: str) -> tzinfo:
         raise ValueError(msg) from error
 
 
+@functools.lru_cache(maxsize=64)
 def fixed_zone(name: str) -> timezone | None:
     """Returns the time zone that is always so much ahead of UTC, if `name` says one."""
     if name in ("UTC", "Z", "GMT", "UT"):

@@ -24,9 +24,8 @@ from typing import Any, NoReturn, cast
 
 import pyarrow as pa
 
-from sparkawait._checks import is_any_list
+from sparkawait._checks import is_any_list, is_variant
 from sparkawait._schema.classes import dataclass_fields
-from sparkawait._schema.ddl import is_variant
 from sparkawait.exceptions import ErrorKind, ResultError
 
 _NONE = type(None)

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import pyarrow as pa
 
 from sparkawait import _core
-from sparkawait._checks import fields_within, is_unicode, refuse, warn_once
+from sparkawait._checks import fields_within, is_unicode, is_variant, refuse, warn_once
 from sparkawait._option import Option, one_of, optional
-from sparkawait._schema.ddl import is_variant
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import NativeFunction
 from sparkawait.secrets import (

@@ -22,7 +22,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkawait._schema.ddl import is_variant, parse_element
+from sparkawait._checks import is_variant
+from sparkawait._schema.ddl import parse_element
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.spark.columns import ColumnTask
 from sparkawait.spark.schemas import with_zone

@@ -13,16 +13,16 @@ from typing import Any, cast
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
-from pyspark.sql.types import DataType, NullType, NumericType, StringType, StructType
+from pyspark.sql.types import DataType, NullType, NumericType, StructType
 
 from sparkawait._checks import ColumnExpression, is_expression, refuse
-from sparkawait._plan.plan import Chain, Plan
+from sparkawait._plan.plan import Chain
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.limits import Channel
 from sparkawait.options import FunctionWithOptions, WaitOptions
 from sparkawait.outcomes import Cache, WatermarkStrategy
 from sparkawait.rate_limit import RateLimit
-from sparkawait.spark.schemas import types_within
+from sparkawait.spark.schemas import why_no_key
 
 _CACHE, _CHANNELS = ErrorKind.CACHE_INVALID, ErrorKind.CHANNELS_INVALID
 _WATERMARK = ErrorKind.WATERMARK_INVALID
@@ -92,53 +92,6 @@ class Expressions(ABC):
     @abstractmethod
     def _add(self, expression: ColumnExpression, option: str, kind: ErrorKind) -> str:
         """Returns the name of the column that `expression` becomes."""
-
-
-# -- columns whose values are compared: the key of the key-ordered mode, a cache's, a channel's.
-#
-# Two rows have one key where Spark's ``GROUP BY`` puts them in one group. What cannot be compared
-# so is refused. To be called on the driver.
-
-_BINARY = "UTF8_BINARY"
-# By name, because no version of Spark has all of them.
-_NOT_COMPARED = frozenset(
-    {"CalendarIntervalType", "GeographyType", "GeometryType", "MapType", "VariantType"}
-)
-
-
-def check_keys(plan: Plan, schema: StructType) -> None:
-    """Checks the columns of `schema` that `plan` uses as keys.
-
-    Raises:
-        ConfigurationError: If Spark does not group by one of them, or groups by its collation.
-    """
-    for branch in plan.branches:
-        check_keys(branch, schema)
-    for option, columns, kind in (
-        ("key", plan.key or (), ErrorKind.OPTION_INVALID),
-        ("cache", plan.cache_key, ErrorKind.CACHE_INVALID),
-        ("channel", plan.route or (), ErrorKind.CHANNELS_INVALID),
-    ):
-        for column in columns:
-            if column in plan.hidden:
-                continue  # looked at when it was made
-            found = schema[column].dataType
-            why = why_no_key(found)
-            if why is not None:
-                refuse(f"`{option}` names column `{column}`, a {found.simpleString()}, {why}", kind)
-
-
-def why_no_key(found: DataType) -> str | None:
-    """Says why values of a type cannot be keys; `None` if they can."""
-    for it in types_within(found):
-        if isinstance(it, StringType) and getattr(it, "collation", _BINARY) != _BINARY:
-            return (
-                "whose equal values may be written differently; give a column such as"
-                " `lower(name) collate utf8_binary` instead"
-            )
-        if type(it).__name__ in _NOT_COMPARED:
-            return "whose values cannot be compared"
-    return None
 
 
 # -- expressions in options over DataFrames: ``key=``, ``channel=``, a cache's key, and the like.

@@ -27,9 +27,15 @@ from pyspark.sql.types import (
     UserDefinedType,
 )
 
-from sparkawait._checks import fields_within, is_any_list, refuse, warn_once, with_leaves
+from sparkawait._checks import (
+    fields_within,
+    is_any_list,
+    is_variant,
+    refuse,
+    warn_once,
+    with_leaves,
+)
 from sparkawait._plan.plan import ALONE, Place, Plan, Sharing
-from sparkawait._schema.ddl import is_variant
 from sparkawait._schema.types import COLLATION, INTERVAL, timestamps_of
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunction, NativeFunction
@@ -265,6 +271,8 @@ def result_fields(plan: Plan) -> list[Any]:
 
 def casts(plan: Plan, times: Times) -> dict[str, pa.DataType]:
     """Returns the columns of a native function that Spark wants in another type."""
+    if not isinstance(plan.function, NativeFunction):
+        return {}  # the plan has Spark's types
     declared = plan.declared_schema
     return {
         field.name: field.type
@@ -421,3 +429,50 @@ def check_arguments(function: NativeFunction, schema: pa.Schema) -> None:
                 " and which are in Spark's texts; cast it to a string",
                 ErrorKind.INPUT_INVALID,
             )
+
+
+# -- columns whose values are compared: the key of the key-ordered mode, a cache's, a channel's.
+#
+# Two rows have one key where Spark's ``GROUP BY`` puts them in one group. What cannot be compared
+# so is refused. To be called on the driver.
+
+_BINARY = "UTF8_BINARY"
+# By name, because no version of Spark has all of them.
+_NOT_COMPARED = frozenset(
+    {"CalendarIntervalType", "GeographyType", "GeometryType", "MapType", "VariantType"}
+)
+
+
+def check_keys(plan: Plan, schema: StructType) -> None:
+    """Checks the columns of `schema` that `plan` uses as keys.
+
+    Raises:
+        ConfigurationError: If Spark does not group by one of them, or groups by its collation.
+    """
+    for branch in plan.branches:
+        check_keys(branch, schema)
+    for option, columns, kind in (
+        ("key", plan.key or (), ErrorKind.OPTION_INVALID),
+        ("cache", plan.cache_key, ErrorKind.CACHE_INVALID),
+        ("channel", plan.route or (), ErrorKind.CHANNELS_INVALID),
+    ):
+        for column in columns:
+            if column in plan.hidden:
+                continue  # looked at when it was made
+            found = schema[column].dataType
+            why = why_no_key(found)
+            if why is not None:
+                refuse(f"`{option}` names column `{column}`, a {found.simpleString()}, {why}", kind)
+
+
+def why_no_key(found: DataType) -> str | None:
+    """Says why values of a type cannot be keys; `None` if they can."""
+    for it in types_within(found):
+        if isinstance(it, StringType) and getattr(it, "collation", _BINARY) != _BINARY:
+            return (
+                "whose equal values may be written differently; give a column such as"
+                " `lower(name) collate utf8_binary` instead"
+            )
+        if type(it).__name__ in _NOT_COMPARED:
+            return "whose values cannot be compared"
+    return None

@@ -22,9 +22,16 @@ from sparkawait.functions import AsyncFunctionsLike
 from sparkawait.metrics import Metrics, accumulator_of
 from sparkawait.options import OPTIONS, WaitArguments, WaitOptions, has_expressions, of_call
 from sparkawait.spark.carry import carried, carry_of, check_carry_over, check_same
-from sparkawait.spark.expressions import HiddenColumns, check_keys
+from sparkawait.spark.expressions import HiddenColumns
 from sparkawait.spark.interrupts import watch_cells
-from sparkawait.spark.schemas import PlaceOfSession, casts, check_columns, result_fields, to_arrow
+from sparkawait.spark.schemas import (
+    PlaceOfSession,
+    casts,
+    check_columns,
+    check_keys,
+    result_fields,
+    to_arrow,
+)
 from sparkawait.spark.session import Session, check_workers, require_packages, run_drivers_python
 from sparkawait.spark.step import check_only, check_vehicle
 from sparkawait.spark.tasks import (
@@ -213,19 +220,19 @@ def made(
         function = hidden.function(function)
         source, names = hidden.df, hidden.names
         all_columns = StructType([*input_schema.fields, *hidden.schema.fields])
-    plan = plans.resolve(
+    around = plans.Around(
         mode,
-        function,
-        input_schema=to_arrow(all_columns, zone),
-        place=PlaceOfSession(
+        PlaceOfSession(
             session, is_streaming=df.isStreaming, is_case_sensitive=session.is_case_sensitive
         ),
-        key=key,
+        to_arrow(all_columns, zone),
+        key=plans.key_of(mode, key),
         hidden=names,
         results=results,
-        taken=() if before is None else before.chain.names,
-        options=options,
+        travels=True,
+        taken=set() if before is None else set(before.chain.names),
     )
+    plan = plans.resolved(function, options, around)
     check_keys(plan, input_schema)
     check_columns(plan, all_columns)
     carry_over = plan.options.carry_over

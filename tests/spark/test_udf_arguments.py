@@ -60,3 +60,16 @@ def test_a_column_may_be_there_twice_where_columns_names_both(spark):
     rows = spark.range(3).select(sa.async_udf(add, columns=["a", "b"])("id", "id").alias("found"))
 
     assert [it.found for it in rows.collect()] == [0, 11, 22]
+
+
+@pytest.mark.skipif(hasattr(F, "arrow_udf"), reason="since Spark 4.1 a struct arrives as it is")
+@pytest.mark.parametrize("arguments", ["s", "id, s", "s, id"])
+def test_a_struct_among_values_is_refused_in_sql_where_pandas_has_no_null_for_it(spark, arguments):
+    async def shown(*values):
+        return repr(values)
+
+    spark.udf.register("shown", sa.async_udf("string")(shown))
+    spark.range(3).createOrReplaceTempView("three")
+    some = "(select id, if(id = 1, named_struct('a', 'x'), null) s from three)"
+    with pytest.raises(Exception, match="is a struct, and a null one arrives as one whose members"):
+        spark.sql(f"select shown({arguments}) from {some}").collect()  # noqa: S608

@@ -322,3 +322,44 @@ def test_of_the_tuning_a_column_has_what_spark_leaves_open(spark):
     for cut in ({"buffer_timeout": None}, {"max_rows": 7}, {"warm_up": False}):
         with pytest.raises(sa.ConfigurationError, match="batches cut by Spark"):
             sa.async_udf(double, "long", tuning=sa.Tuning(**cut))
+
+
+INNER = StructType([StructField("c", IntegerType(), nullable=False)])
+OUTER = StructType(
+    [
+        StructField("a", IntegerType(), nullable=False),
+        StructField("b", ArrayType(INNER, containsNull=False), nullable=True),
+    ]
+)
+
+
+async def even_ones(value):
+    return None if value % 2 else {"a": value, "b": [{"c": value}]}
+
+
+async def failing_ones(value):
+    if value % 2:
+        raise ValueError
+    return {"a": value, "b": [{"c": value}]}
+
+
+@pytest.mark.parametrize(
+    ("function", "options"), [(even_ones, {}), (failing_ones, {"on_error": "null"})]
+)
+def test_not_null_within_a_struct_is_kept_as_by_udf(spark, function, options):
+    """What is missing is null as a whole."""
+    found = spark.range(3).select(sa.async_udf(OUTER, **options)(function)("id").alias("x"))
+    theirs = spark.range(3).select(F.udf(lambda _: None, OUTER)("id").alias("x"))
+    assert found.schema == theirs.schema
+    assert [row.x and row.x.asDict(recursive=True) for row in found.collect()] == [
+        {"a": 0, "b": [{"c": 0}]},
+        None,
+        {"a": 2, "b": [{"c": 2}]},
+    ]
+
+
+def test_columns_are_nullable_beside_a_captured_error(spark):
+    captured = sa.async_udf(OUTER, on_error="capture")(failing_ones)
+    found = spark.range(3).select(captured("id").alias("x"))
+    assert [it.nullable for it in found.schema["x"].dataType] == [True, True, True]
+    assert [row.x.a for row in found.collect()] == [0, None, 2]

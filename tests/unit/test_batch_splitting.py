@@ -388,7 +388,7 @@ def test_whatever_is_raised_rows_fail_that_must_and_no_others_of_a_service_that_
 
     port = session(function).run(*rows(count), turns=8 * count + 40)
 
-    is_down = poison and all(it in poison for it in batch_lines.asked_alone(count))
+    is_down = poison and all(it in poison for it in batching.asked_alone(count))
     assert set(port.failures) == (set(range(count)) if is_down else poison)
     assert set(port.results) == set(range(count)) - set(port.failures)
     assert len(calls) <= 2 * count + 6

@@ -236,6 +236,8 @@ def test_a_null_where_a_nested_member_allows_none_fails_its_row_alone(case):
         ("decimal(10,2)", 5, Decimal("5.00")),
         ("decimal(10,2)", np.int64(5), Decimal("5.00")),
         ("decimal(10,2)", Decimal("1E+2"), Decimal("100.00")),
+        ("decimal(10,2)", Decimal("1.5" + "0" * 53), Decimal("1.50")),
+        ("array<decimal(38,2)>", [Decimal("-7." + "0" * 97), None], [Decimal("-7.00"), None]),
         ("string", np.str_("text"), "text"),
         ("string", Colour.RED, "red"),
         ("binary", bytearray(b"ab"), b"ab"),

@@ -393,6 +393,7 @@ class Plan:
         consumer_seconds: float = 0.0,
         is_wanted: bool = False,
         result_bytes: Sequence[int | None] = (None,),
+        named_by: Sequence[str] = (),
         is_branch: bool = False,
     ) -> dict[str, Any]:
         """Returns what `_core.Task` is told of its operator, and of its branches.
@@ -405,6 +406,7 @@ class Plan:
             is_wanted: Whether the rows are known to be wanted, so that no warm-up is needed.
             result_bytes: What a call of each brought in an earlier task, in bytes; ``None`` where
                 nobody knows.
+            named_by: Columns whose values an error of a row tells, where the row has them.
             is_branch: Whether it is a branch of another operator.
         """
         options, output = self.options, self.options.tuning.resolve()
@@ -432,7 +434,7 @@ class Plan:
             **output._asdict(),
             "function_name": self.function_name,
             "reads": list(self._read_in(input_schema)),
-            "names_of_rows": [],
+            "names_of_rows": [name for name in named_by if name in input_schema.names],
             # From the system, because forked workers share the state of `random`.
             "seed": int.from_bytes(os.urandom(8), "little"),
             "is_branch": is_branch,
@@ -711,20 +713,21 @@ class Chain:
         schemas = self.input_schemas(input_schema)
         nothing, sizes = pa.schema([]), list(result_bytes or [None] * len(self.operators))
         operators: list[dict[str, Any]] = []
+        # The first call of a chain says it for all.
+        carry_over = self.plans[0].options.carry_over
+        named_by = () if carry_over is None else carry_over.name_rows_by or ()
         for index, (plan, schema) in enumerate(zip(self.plans, schemas, strict=True)):
             behind = Chain(self.plans[index + 1 :]).hidden
-            arguments = plan.operator_arguments(
-                schema,
-                _with_fields(nothing, input_schema, behind),
-                consumer_seconds=consumer_seconds,
-                is_wanted=are_wanted,
-                result_bytes=sizes[: len(plan.operators)],
+            operators.append(
+                plan.operator_arguments(
+                    schema,
+                    _with_fields(nothing, input_schema, behind),
+                    consumer_seconds=consumer_seconds,
+                    is_wanted=are_wanted,
+                    result_bytes=sizes[: len(plan.operators)],
+                    named_by=named_by,
+                )
             )
-            # The first call of a chain says it for all.
-            carry_over = self.plans[0].options.carry_over
-            named_by = () if carry_over is None else carry_over.name_rows_by or ()
-            arguments["names_of_rows"] = [name for name in named_by if name in schema.names]
-            operators.append(arguments)
             del sizes[: len(plan.operators)]
         return {"operators": operators, "partition": partition}
 

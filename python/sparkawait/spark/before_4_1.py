@@ -315,6 +315,8 @@ class _Rows:
         """Yields the rows of each batch of arguments."""
         for one in arguments:
             is_struct = isinstance(one, pd.DataFrame)
+            if is_struct and self._arguments.are_values:
+                raise _inexact(0, _STRUCT)
             columns = [one[name] for name in one.columns] if is_struct else _many(one)
             if columns and len(columns[0]):
                 yield self._to_batch(columns, is_struct=is_struct)
@@ -338,12 +340,17 @@ def _many(arguments: Any) -> list[pd.Series]:
     return list(arguments) if isinstance(arguments, tuple) else [arguments]
 
 
-def _exact(column: pd.Series, index: int) -> Any:
+_STRUCT = "is a struct, and a null one arrives as one whose members are null"
+
+
+def _exact(column: pd.Series | pd.DataFrame, index: int) -> Any:
     """Returns the values that an argument certainly had.
 
     Raises:
         ConfigurationError: If they may have been others.
     """
+    if isinstance(column, pd.DataFrame):
+        raise _inexact(index, _STRUCT)
     kind = column.dtype.kind
     if kind == "f" and column.isna().any():
         raise _inexact(index, "has null or NaN among numbers, which pandas does not tell apart")

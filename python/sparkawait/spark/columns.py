@@ -384,8 +384,10 @@ class ColumnTask(Shipment):
         if len(members) == 1 and not self._is_struct:
             return members[0]
         # With something told beside the results, every row has a value.
-        mask = None
+        mask, declared = None, self._plan_here.declared_schema
         if not self._plan_here.told_fields:
+            # Null is the whole of it then.
+            fields = [field.with_nullable(declared.field(field.name).nullable) for field in fields]
             mask = pc.invert(pc.fill_null(found, cast("Any", False)))  # noqa: FBT003
         return pa.StructArray.from_arrays(members, fields=fields, mask=mask)
 

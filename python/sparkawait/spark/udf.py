@@ -91,7 +91,7 @@ def members(
     found = [as_column(one) for one in arguments]
     if names is not None:
         return [one.alias(name) for one, name in zip(found, names, strict=True)]
-    texts = [repr(one)[len("Column<'") : -len("'>")] for one in found]
+    texts = [_text_of(one) for one in found]
     twice = next((one for one in texts if texts.count(one) > 1), None)
     if twice is not None:
         msg = (
@@ -100,6 +100,11 @@ def members(
         )
         raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
     return found
+
+
+def _text_of(column: Column) -> str:
+    """Returns the name that Spark gives to a column that has no other."""
+    return repr(column)[len("Column<'") : -len("'>")]
 
 
 def argument_names(columns: object) -> tuple[str, ...] | None:
@@ -431,7 +436,7 @@ class AsyncUserDefinedFunction:
         result = self._through_pandas(evaluate, row, declared)
         # As a column of Spark's own function is called.
         plain = F.udf(_named(name), declared.bare)(*map(as_column, columns))
-        return declared.of(result).alias(repr(plain)[len("Column<'") : -len("'>")])
+        return declared.of(result).alias(_text_of(plain))
 
     def _through_pandas(self, evaluate: Callable[..., Any], row: Column, declared: _Type) -> Column:
         from sparkawait.spark.before_4_1 import OPTIONS, PROBE
@@ -481,7 +486,9 @@ class AsyncUserDefinedFunction:
     def _type_in(self, session: Session) -> _Type:
         call = self._call
         columns = columns_for_spark(call.declared_schema, call.function, session.times)
-        fields = to_spark(pa.schema([*nullable(columns), *told_fields(call.options)])).fields
+        told = told_fields(call.options)
+        # With nothing told beside it, a result that is missing is null as a whole.
+        fields = to_spark(pa.schema([*(nullable(columns) if told else columns), *told])).fields
         is_plain = len(fields) == 1 and not self._is_struct
         return _Type(fields[0].dataType if is_plain else StructType(fields))
 

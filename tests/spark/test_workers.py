@@ -78,7 +78,7 @@ def test_what_is_sent_comes_out_as_it_was():
 
 def test_another_version_on_an_executor_says_so(monkeypatch):
     sent = cloudpickle.dumps(Parcel(1))
-    monkeypatch.setattr(sa, "__version__", "9.9.9")
+    monkeypatch.setattr(shipment, "VERSION", "9.9.9")
 
     with pytest.raises(sa.ConfigurationError) as raised:
         unpickle(sent)
@@ -92,7 +92,7 @@ def test_another_version_on_an_executor_says_so(monkeypatch):
 
 def test_the_version_is_checked_before_classes_are_looked_for(monkeypatch):
     sent = cloudpickle.dumps(Parcel(1))
-    monkeypatch.setattr(sa, "__version__", "9.9.9")
+    monkeypatch.setattr(shipment, "VERSION", "9.9.9")
     monkeypatch.delattr(sys.modules[__name__], "Parcel")
 
     with pytest.raises(sa.ConfigurationError, match=r"this executor 9\.9\.9"):

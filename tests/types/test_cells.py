@@ -109,8 +109,8 @@ PATHS = (
         " is reached by key. Cells are Python's own values: arrays are lists, maps dicts, of two"
         " equal keys the last one counts, intervals `timedelta`. A value of a user-defined type,"
         " such as a vector, is the struct that Spark stores, where `udf` has the object: with"
-        " `row.v['values']`, or `pyspark.ml.functions.vector_to_array` before the call. So is a"
-        " `geometry` or `geography`: `row.g.wkb` and `row.g.srid`.",
+        " `row.v['values']`, or `pyspark.ml.functions.vector_to_array` before the call. A"
+        " `geometry` or `geography` has `row.g.wkb` and `row.g.srid`.",
     ),
 )
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sparkawait import Batch, Channel, ConfigurationError, RetryAfter, arrow, retry
 from sparkawait._plan.resolve import resolve_unpickled
-from sparkawait._worker import batching
+from sparkawait._worker import batch_lines
 from sparkawait.functions import async_function
 
 SPLITTING = Batch(max_rows=1000, linger=0, split_on_error=True)
@@ -319,7 +319,7 @@ def test_parts_of_a_channel_wait_for_its_calls(session, rows):
 
 
 def test_rows_that_never_come_back_are_forgotten_oldest_first(session, rows, attempts, monkeypatch):
-    monkeypatch.setattr(batching, "_MOST_DIVIDED", 7)
+    monkeypatch.setattr(batch_lines, "_MOST_DIVIDED", 7)
     one, calls = returning(session, {0, 4, 8})
     first = rows(12)
     for at in (0, 4, 8):
@@ -388,7 +388,7 @@ def test_whatever_is_raised_rows_fail_that_must_and_no_others_of_a_service_that_
 
     port = session(function).run(*rows(count), turns=8 * count + 40)
 
-    is_down = poison and all(it in poison for it in batching.asked_alone(count))
+    is_down = poison and all(it in poison for it in batch_lines.asked_alone(count))
     assert set(port.failures) == (set(range(count)) if is_down else poison)
     assert set(port.results) == set(range(count)) - set(port.failures)
     assert len(calls) <= 2 * count + 6

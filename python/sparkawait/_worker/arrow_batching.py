@@ -18,15 +18,8 @@ import pyarrow as pa
 
 from sparkawait._core import Row, RowGroup
 from sparkawait._plan.plan import Plan
-from sparkawait._worker.batching import (
-    BatchRunner,
-    Call,
-    Doubt,
-    Line,
-    asked_alone,
-    is_of_rows,
-    may_be_of_rows,
-)
+from sparkawait._worker.batch_lines import Doubt, Line, asked_alone
+from sparkawait._worker.batching import BatchRunner, Call, is_of_rows, may_be_of_rows
 from sparkawait._worker.runner import Parts
 from sparkawait.exceptions import ErrorKind, ResultError
 

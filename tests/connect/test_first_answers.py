@@ -51,6 +51,30 @@ def test_a_row_that_did_not_fail_and_fewer_rows_are_no_reason(caplog, good, rows
     assert warned(caplog) == []
 
 
+@pytest.mark.parametrize("how", ["left", "inner"])
+def test_calls_that_all_find_nothing_are_told_once_after_twenty(caplog, how):
+    with ScriptedServer(lambda target, before: (404, {}, b"")) as server:
+        function = sa.http.get(server.url + "/{id}", "n int", client=CLIENT, how=how)
+        # A null makes no call.
+        rows = pa.record_batch({"id": [None, *range(61)]})
+        list(sa.arrow.ordered_wait([rows], function, max_concurrency=7))
+
+    assert len(server.requests) == 61
+    (line,) = warned(caplog)
+    assert "the first 20 calls of `http.get` in partition 0 have all found nothing" in line
+
+
+@pytest.mark.parametrize(("good", "rows", "status"), [(13, 61, 200), (61, 19, 404), (17, 61, 401)])
+def test_a_call_that_found_something_and_fewer_calls_are_no_reason(caplog, good, rows, status):
+    def answer(target, before):
+        return (status, {}, b'{"n": 1}') if target == f"/{good}" else (404, {}, b"")
+
+    with ScriptedServer(answer) as server:
+        look_up(server, list(range(rows)), "n int", on_error="capture", max_concurrency=1)
+
+    assert warned(caplog) == []
+
+
 def test_a_python_function_that_always_raises_the_same_is_told_too(caplog):
     @sa.async_function("y int")
     async def broken(row):

@@ -39,7 +39,7 @@ use crate::function::{
 use crate::row_config::{ChannelSettings, NO_RESULT, OUTCOME, RowConfig};
 use crate::row_prices::RowPrices;
 use call_log::{CallEnd, CallLog};
-use first_failures::FirstFailures;
+use first_failures::{FirstFailures, FirstMisses};
 use places::Places;
 
 /// Turns input batches into elements and emitted elements into output batches.
@@ -67,6 +67,7 @@ pub struct TaskCodec {
     /// Why a record failed that could not be put out.
     lost: Option<RowFailure>,
     first_failures: FirstFailures,
+    first_misses: FirstMisses,
     /// Bytes of the failures that wait to be emitted.
     failure_bytes: usize,
     /// What the calls of rows were, if a column tells it.
@@ -118,6 +119,7 @@ impl TaskCodec {
             dropped: 0,
             lost: None,
             first_failures: FirstFailures::default(),
+            first_misses: FirstMisses::default(),
             failure_bytes: 0,
             call_log,
             is_chained: false,
@@ -280,6 +282,7 @@ impl TaskCodec {
         // Only the failure of a task shows what was raised, and its traceback may hold much.
         let keeps_causes = self.config.keeps_causes;
         for mut failed in reply.failures {
+            self.first_misses.end();
             if !keeps_causes {
                 failed.failure.raised = None;
             }
@@ -305,6 +308,7 @@ impl TaskCodec {
         complete: &mut impl FnMut(AttemptId, Completion<ResultRows, Box<CallFailure>>) -> Handled,
     ) -> Result<(), TaskError> {
         group.check()?;
+        self.note_misses(&group);
         let (is_one_each, is_branch) = (group.is_one_each(), self.config.is_branch);
         let ResultGroup { attempts, counts, retries, known, rows, .. } = group;
         let mut rest = self.rows.accept_results(rows)?;

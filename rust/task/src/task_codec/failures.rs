@@ -8,8 +8,10 @@ use sparkawait_arrow::{RowFailure, RowRef, RowsLeft};
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{Emitted, Ended, Failure};
 
+use super::first_failures::ROWS;
 use super::{TaskCodec, is_uncalled};
 use crate::error::{CallFailure, RowName, TaskError, TimedOut};
+use crate::function::ResultGroup;
 
 /// Characters of a value that an error shows at most.
 const MOST_OF_A_NAME: usize = 100;
@@ -50,6 +52,17 @@ impl TaskCodec {
             }
         };
         RowFailure { kind: Cow::Borrowed(kind.as_str()), message, attempts, status }
+    }
+
+    /// Tells the log, once, that all calls so far have found nothing.
+    pub(super) fn note_misses(&mut self, group: &ResultGroup) {
+        if self.first_misses.add(group) {
+            let (function, partition) = (&self.config.function, self.config.partition);
+            tracing::warn!(
+                "the first {ROWS} calls of `{function}` in partition {partition} have all found \
+                 nothing; look at what is asked for: the address, the key and the columns in them"
+            );
+        }
     }
 
     /// Tells the log, once, that all rows so far have failed for good, and alike.

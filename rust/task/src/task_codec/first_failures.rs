@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Notices that the first rows of a task all fail alike, as with a key that is wrong: each further
-//! call is for nothing.
+//! Notices that the first rows of a task all fail alike, as with a key that is wrong, or find nothing,
+//! as with an address that is wrong: each further call is for nothing.
 
 use sparkawait_core::ErrorKind;
 
 use crate::error::CallFailure;
+use crate::function::{Known, ResultGroup};
 
 /// Rows after which it is told.
-const ROWS: u64 = 20;
+pub(super) const ROWS: u64 = 20;
 
 /// The failures that a task begins with.
 #[derive(Debug, Default)]
@@ -45,8 +46,53 @@ impl FirstFailures {
     }
 }
 
+/// The misses that a task begins with.
+#[derive(Debug, Default)]
+pub(super) struct FirstMisses {
+    rows: u64,
+    is_over: bool,
+}
+
+impl FirstMisses {
+    /// Takes the results of some calls; returns whether they are those after which so many have found
+    /// nothing, and no other has been answered.
+    pub(super) fn add(&mut self, group: &ResultGroup) -> bool {
+        if self.is_over {
+            return false;
+        }
+        for index in 0..group.attempts.len() {
+            let is = |flags: &Option<Vec<bool>>| flags.as_ref().is_some_and(|it| it[index]);
+            let was_known = match &group.known {
+                Known::None => false,
+                Known::All => true,
+                Known::Each(known) => known[index],
+            };
+            // Nobody was asked, or is asked again.
+            if was_known || is(&group.retries) {
+                continue;
+            }
+            self.rows += 1;
+            self.is_over = !is(&group.misses) || self.rows == ROWS;
+            if self.is_over {
+                return is(&group.misses);
+            }
+        }
+        false
+    }
+
+    /// Looks no further.
+    pub(super) fn end(&mut self) {
+        self.is_over = true;
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use arrow::array::{RecordBatch, RecordBatchOptions};
+    use arrow::datatypes::Schema;
+    use sparkawait_core::operator::AttemptId;
+    use sparkawait_core::queue::EntryId;
+
     use super::*;
 
     fn failure(status: u16) -> CallFailure {
@@ -69,5 +115,32 @@ mod tests {
         assert!(!(0..50).any(|left| other.add(&failure(if left == 7 { 403 } else { 401 }), left)));
         let mut good = FirstFailures::default();
         assert!(!(0..50).any(|left| good.add(&failure(401), left + u64::from(left >= 13))));
+    }
+
+    /// Some calls, each with a row: whether it is one of nulls.
+    fn calls(misses: &[bool]) -> ResultGroup {
+        let attempt = |index| AttemptId { entry: EntryId::from_u64(index), attempt: 1 };
+        let options = RecordBatchOptions::new().with_row_count(Some(misses.len()));
+        let rows = RecordBatch::try_new_with_options(Schema::empty().into(), vec![], &options);
+        ResultGroup {
+            misses: misses.contains(&true).then(|| misses.to_vec()),
+            ..ResultGroup::one_each((0..misses.len() as u64).map(attempt).collect(), rows.unwrap())
+        }
+    }
+
+    #[test]
+    fn the_first_twenty_that_find_nothing_are_told_once() {
+        let told = |groups: &[&[bool]]| {
+            let mut first = FirstMisses::default();
+            groups.iter().filter(|it| first.add(&calls(it))).count()
+        };
+        assert_eq!(told(&[&[true; 13], &[true; 6]]), 0);
+        assert_eq!(told(&[&[true; 13], &[true; 7], &[true; 31]]), 1);
+        assert_eq!(told(&[&[true; 13], &[false], &[true; 31]]), 0);
+        assert_eq!(told(&[&[true, true, false, true], &[true; 31]]), 0);
+        let mut first = FirstMisses::default();
+        assert!(!first.add(&ResultGroup { known: Known::All, ..calls(&[true; 31]) }));
+        assert!(!first.add(&ResultGroup { retries: Some(vec![true; 31]), ..calls(&[true; 31]) }));
+        assert!(first.add(&calls(&[true; 31])));
     }
 }

@@ -167,6 +167,11 @@ pub(crate) fn in_words(error: &(dyn StdError + 'static)) -> Option<String> {
                  `certificate=` and `private_key=`"
             ));
         }
+        Error::AlertReceived(AlertDescription::HandshakeFailure) => {
+            "the server found nothing that both ends can do (HandshakeFailure): it has a key of P-521, \
+             which is not taken here, or no TLS 1.2, or wants a client's certificate (`certificate=` \
+             and `private_key=`)"
+        }
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
             "the server does not speak TLS on this port; connect to it without TLS (`http://`, \
              `redis://`), or to its port for TLS"
@@ -366,6 +371,13 @@ mod tests {
 
         assert!(words.starts_with("the connection was cut off"), "{words}");
         assert_eq!(in_words(&IoError::new(ErrorKind::UnexpectedEof, "early eof")), None);
+    }
+
+    #[test]
+    fn a_handshake_that_fails_is_told_with_what_may_be_the_cause() {
+        let words = |alert| in_words(&IoError::other(Error::AlertReceived(alert))).unwrap();
+        assert!(words(AlertDescription::HandshakeFailure).contains("P-521"));
+        assert!(words(AlertDescription::CertificateRequired).contains("`private_key=`"));
     }
 
     #[test]

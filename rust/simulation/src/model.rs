@@ -15,7 +15,6 @@ mod budget;
 mod cache;
 mod held;
 mod pools;
-mod probes;
 pub mod requests;
 mod settled;
 mod site;
@@ -24,7 +23,6 @@ use budget::Budget;
 pub use cache::{Cache, Source};
 use held::Held;
 use pools::Pools;
-use probes::Probes;
 use site::{AskedPause, Flying, asks_for_retry, is_drop, is_failure, is_reply, outcome_of};
 pub use site::{Made, Outcome, Row, Site, State, Why};
 
@@ -67,7 +65,6 @@ impl Model {
                 knows_outages: calls.is_answered() && !has_parts,
                 held: Held::new(scenario.seed, plan, calls).filter(|_| is_last && !has_parts),
                 budget: Budget::new(calls, has_parts),
-                probes: Probes::new(calls, has_parts),
                 ..Site::new(operator, plan, calls)
             })
         });
@@ -139,15 +136,6 @@ impl Model {
             held.check(here.flying.len(), now)?;
         }
         let is_doomed = here.rows.get(&id).is_some_and(Row::is_done);
-        if let Some(probes) = &here.probes {
-            let channel = path.channel.filter(|_| here.plan.channels.is_some());
-            let is_of = |it: &&Flying| {
-                let row = here.rows.get(&it.id);
-                row.is_some_and(|it| here.destination(it) == channel)
-            };
-            let beside = here.flying.values().filter(is_of).map(|it| it.started);
-            probes.check(channel, beside, now)?;
-        }
         let known = here.plan.cache.is_none().then_some(now);
         here.flying.insert(attempt, Flying { id, started: now, begun: None, known, is_doomed });
         here.calls += 1;
@@ -355,7 +343,6 @@ impl Model {
         let channel = row.channel.filter(|_| here.plan.channels.is_some());
         here.in_the_mail.extend(is_reply(said).then_some((row.channel, now)));
         row.live -= 1;
-        here.probes.iter_mut().for_each(|it| it.ended(channel, call.started, said, now));
         let is_divided = matches!(said, Said::Failure { asks: Asks::InPart(_), .. });
         if let Some(budget) = here.budget.as_mut().filter(|_| !is_divided) {
             budget.ended(id, row.tries(), channel, said);
@@ -519,7 +506,6 @@ impl Model {
         for (site, here) in self.sites.iter_mut().enumerate() {
             here.learn_pauses();
             here.learn_replies();
-            here.probes.iter_mut().for_each(|it| it.parked(now));
             here.learn_costs(now);
             here.limits.have_settled();
             here.held.iter_mut().for_each(Held::take);

@@ -9,7 +9,6 @@ use sparkawait_core::retry::{AsyncRetryStrategy, Jitter};
 
 use super::budget::Budget;
 use super::held::Held;
-use super::probes::Probes;
 use crate::limits::{Left, Limits, Settled};
 use crate::rules::{Next, RULES};
 use crate::scenario::{CallPlan, Failing, HedgePlan, Mode, OperatorPlan};
@@ -238,8 +237,6 @@ pub struct Site {
     pub(super) held: Option<Held>,
     /// What its retries have cost, where that is known.
     pub(super) budget: Option<Budget>,
-    /// What destinations have dropped, where that is known.
-    pub(super) probes: Option<Probes>,
     /// When the task knew last that a service has nothing left of the first limit, and until when.
     pub nothing_left: Option<(u64, u64)>,
     /// The start of the call whose reply has told last what is left.
@@ -476,7 +473,6 @@ impl Site {
             cancels: 0,
             held: None,
             budget: None,
-            probes: None,
             nothing_left: None,
             last_told: None,
         }

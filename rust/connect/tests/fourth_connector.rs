@@ -115,7 +115,7 @@ async fn values(
     loop {
         let mut line = String::new();
         if connection.read_line(&mut line).await? == 0 {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
+            return Err(ErrorKind::UnexpectedEof.into());
         }
         let words: Vec<&str> = line.split_whitespace().collect();
         match words[..] {
@@ -129,7 +129,7 @@ async fn values(
                 value.truncate(value.len() - 2);
                 values.insert(key.as_bytes().to_vec(), value.into());
             }
-            _ => return Err(std::io::ErrorKind::InvalidData.into()),
+            _ => return Err(ErrorKind::InvalidData.into()),
         }
     }
 }

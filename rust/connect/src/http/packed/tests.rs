@@ -119,8 +119,8 @@ fn a_checksum_that_does_not_fit_is_found() {
     let mut packed = gzip(b"abc");
     *packed.last_mut().unwrap() ^= 1;
     let mut unpacker = unpacker("gzip", 9999);
-    let unpacked = unpacker.unpack(&packed).and_then(|_| unpacker.finish());
-    let Err(Unpacked::Broken(error)) = unpacked else { panic!("it is broken") };
+    let text = unpacker.unpack(&packed).and_then(|_| unpacker.finish());
+    let Err(Unpacked::Broken(error)) = text else { panic!("it is broken") };
     assert!(error.to_string().contains("checksum"), "{error}");
 }
 

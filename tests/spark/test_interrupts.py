@@ -22,7 +22,7 @@ from sparkawait.spark import interrupts
 from tests.spark.calls import CallLog
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(150)]
 
 ROWS = 37
 INTERRUPTS = (KeyboardInterrupt, Py4JNetworkError)
@@ -96,7 +96,7 @@ def test_an_action_of_ours_ends_its_jobs(spark, tmp_path, endless, action):
         "split": lambda: sa.split(sa.unordered_wait(rows, ask, on_error="capture"), out),
     }[action]
 
-    with pytest.raises(INTERRUPTS), interrupt_when(endless.is_called):
+    with pytest.raises(KeyboardInterrupt), interrupt_when(endless.is_called):
         act()
 
     wait_until(lambda: not active_jobs(spark))
@@ -110,18 +110,29 @@ def test_preview_ends_its_job(spark):
         url = f"http://127.0.0.1:{server.getsockname()[1]}/{{id}}"
         look_up = sa.http.get(url, "v long", client=sa.http.Client(proxy=False))
 
-        with pytest.raises(INTERRUPTS), interrupt_when(server.accept):
+        with pytest.raises(KeyboardInterrupt), interrupt_when(server.accept):
             sa.http.preview(numbers(spark), look_up)
 
         wait_until(lambda: not active_jobs(spark))
 
 
-def test_an_action_that_ends_leaves_the_jobs_of_its_thread_alone(spark, look_up):
-    with pytest.raises(ZeroDivisionError), interrupts.ending_jobs(spark):
-        raise ZeroDivisionError
+def test_an_action_has_the_tags_of_its_thread_and_leaves_it_none(spark, look_up):
+    seen = []
+    spark.sparkContext.addJobTag("mine")
+    try:
+        interrupts.wait_for(spark, lambda: seen.extend(spark.sparkContext.getJobTags()))
+    finally:
+        spark.sparkContext.removeJobTag("mine")
 
+    assert "mine" in seen
+    assert len(seen) == 2
     assert sa.send(numbers(spark), look_up).rows == ROWS
     assert not has_tags(spark)
+
+
+def test_what_an_action_raises_is_raised(spark):
+    with pytest.raises(ZeroDivisionError):
+        interrupts.wait_for(spark, lambda: 1 // 0)
 
 
 class Shell:
@@ -165,43 +176,40 @@ def test_a_cell_that_is_interrupted_ends_its_jobs_and_no_others(
         wait_until(free.exists, patience=120)
         return {"v": row.id}
 
-    came = []
-    other = threading.Thread(
-        target=lambda: came.append(sa.unordered_wait(spark.range(1, numPartitions=1), wait).count())
-    )
     source = tmp_path / "in"
     source.mkdir()
     (source / "rows").write_text("\n".join(json.dumps({"id": id_}) for id_ in range(7)))
     stream = spark.readStream.schema("id long").json(str(source))
+    queries, outs, counted = [], [], []
 
     def jobs_are(count: int) -> None:
         wait_until(lambda: len(active_jobs(spark)) == count)
 
-    shell.run(other.start)
-    jobs_are(1)
-    queries, outs = [], []
-    shell.run(lambda: outs.append(sa.unordered_wait(numbers(spark), endless.function)))
+    def start() -> None:
+        """Starts a query whose job has the tags of this thread. No command waits for its end."""
+        out = sa.unordered_wait(stream, wait)
+        queries.append(out.writeStream.format("noop").start())
+        jobs_are(len(queries))
 
     def cell() -> None:
-        queries.append(sa.unordered_wait(stream, wait).writeStream.format("noop").start())
-        jobs_are(2)
+        start()
         with interrupt_when(lambda: jobs_are(3)):
             outs[0].write.parquet(str(tmp_path / "out"))
 
     try:
+        shell.run(start)
+        shell.run(lambda: outs.append(sa.unordered_wait(numbers(spark), endless.function)))
         shell.run(cell)
 
         assert isinstance(shell.last_error, INTERRUPTS)
         assert capsys.readouterr().err.endswith("sparkawait: cancelled 1 job of this cell\n")
         jobs_are(2)
         shell.run(free.touch)
-        other.join()
-        assert came == [1]
-        (query,) = queries
-        query.processAllAvailable()
-        assert sum(it["numInputRows"] for it in query.recentProgress) == 7
-        shell.run(lambda: came.append(spark.range(13).count()))
-        assert came == [1, 13]
+        for query in queries:
+            query.processAllAvailable()
+            assert sum(it["numInputRows"] for it in query.recentProgress) == 7
+        shell.run(lambda: counted.append(spark.range(13).count()))
+        assert counted == [13]
         assert not has_tags(spark)
     finally:
         free.touch()

@@ -247,8 +247,8 @@ def _called_in_spark(df: Any, asking: HttpFunction, options: dict[str, Any]) -> 
     names = ["`" + name.replace("`", "``") + "`" for name in asking.input_columns]
     first = (df.select(*names) if names else df).limit(1)
     output = sparkawait.spark.ordered_wait(first, asking, **options)
-    with interrupts.ending_jobs(df.sparkSession):
-        return [row.asDict(recursive=True) for row in output.collect()]
+    called = interrupts.wait_for(df.sparkSession, output.collect)
+    return [row.asDict(recursive=True) for row in called]
 
 
 def _made_of(

@@ -47,7 +47,7 @@ from sparkawait.functions import (
 )
 from sparkawait.metrics import Metrics
 from sparkawait.options import WaitArguments, WaitOptions, of_call
-from sparkawait.spark.interrupts import ending_jobs
+from sparkawait.spark.interrupts import wait_for
 from sparkawait.spark.schemas import to_arrow
 from sparkawait.spark.session import Session, is_connect
 from sparkawait.spark.shipment import Shipment
@@ -153,11 +153,10 @@ def send(
     observation = None if path is None else _observation(df)
     metrics = None if is_connect(df) else Metrics(df.sparkSession)
     rows = _sent(df, found, metrics, called, _MOST_FAILURES if path is None else None)
-    with ending_jobs(df.sparkSession):
-        if path is None or observation is None:
-            sums, failures = _collected(rows)
-        else:
-            sums, failures = _written(rows, path, observation), []
+    if path is None or observation is None:
+        sums, failures = _collected(rows)
+    else:
+        sums, failures = _written(rows, path, observation), []
     repeated = None
     if metrics is not None:
         found = metrics.snapshot()
@@ -221,7 +220,8 @@ def _sent(
 def _collected(rows: DataFrame) -> tuple[dict[str, int], list[Row]]:
     """Returns the sums, and the rows that failed."""
     one, _ = with_safe_names(rows.repartition(1))
-    kept = one.mapInArrow(_FirstFailures(rows.columns), rows.schema).collect()
+    first = one.mapInArrow(_FirstFailures(rows.columns), rows.schema)
+    kept = wait_for(rows.sparkSession, first.collect)
     counts = [row[-1] for row in kept if row[-1] is not None]
     of_row = Row(*rows.columns[:-1])
     failures = [of_row(*row[:-1]) for row in kept if row[-1] is None]
@@ -232,7 +232,7 @@ def _written(rows: DataFrame, path: str, observation: Observation) -> dict[str, 
     """Writes the rows that failed, and returns the sums."""
     counts = [F.sum(f"{_COUNTS}.{name}").alias(name) for name in _COUNTED]
     failed = rows.observe(observation, *counts).where(F.col(_COUNTS).isNull()).drop(_COUNTS)
-    failed.write.parquet(path)
+    wait_for(rows.sparkSession, lambda: failed.write.parquet(path))
     return {name: count or 0 for name, count in observation.get.items()}
 
 
@@ -414,17 +414,17 @@ def write_once(
     # reads `path` is computed again when a chunk has been written there: Spark sees to that.
     kept = df.withColumn(_OWN, bucket).sortWithinPartitions(_OWN).persist()
     try:
-        with ending_jobs(df.sparkSession):
-            rest = kept
-            if is_there:
-                rest = _in_partitions_of(kept, _without(kept, folder.keys_done(again), names))
-            _check_keys(rest, names)
-            counts = [(it[0], it[1]) for it in rest.groupBy(_OWN).count().sort(_OWN).collect()]
-            chunks = list(_chunks(counts, chunk))
-            for number, (first, last, held) in enumerate(chunks, 1):
-                rows = rest.where(F.col(_OWN).between(first, last)).drop(_OWN)
-                failed = folder.add(called(rows))
-                _tell(f"chunk {number} of {len(chunks)} is written: {_rows(held, failed)}")
+        rest = kept
+        if is_there:
+            rest = _in_partitions_of(kept, _without(kept, folder.keys_done(again), names))
+        _check_keys(rest, names)
+        counted = rest.groupBy(_OWN).count().sort(_OWN)
+        counts = [(it[0], it[1]) for it in wait_for(df.sparkSession, counted.collect)]
+        chunks = list(_chunks(counts, chunk))
+        for number, (first, last, held) in enumerate(chunks, 1):
+            rows = rest.where(F.col(_OWN).between(first, last)).drop(_OWN)
+            failed = folder.add(called(rows))
+            _tell(f"chunk {number} of {len(chunks)} is written: {_rows(held, failed)}")
     finally:
         kept.unpersist()
     if not counts and not is_there:
@@ -528,7 +528,8 @@ class _Folder:
             failed = F.coalesce(F.sum(self._has_failed().cast("long")), F.lit(0))
             rows = rows.observe(observation, failed.alias("failed"))
         # A key with several results stays in one file.
-        rows.write.mode("append").option("maxRecordsPerFile", 0).parquet(self.path)
+        writer = rows.write.mode("append").option("maxRecordsPerFile", 0)
+        wait_for(self.spark, lambda: writer.parquet(self.path))
         return None if observation is None else observation.get["failed"]
 
     def write_none(self) -> None:
@@ -670,8 +671,7 @@ def split(
             " your sparkawait.OnError by `column`",
             ErrorKind.COLUMN_MISSING,
         )
-    with ending_jobs(out.sparkSession):
-        out.write.format(format).mode(mode).save(where)
+    wait_for(out.sparkSession, lambda: out.write.format(format).mode(mode).save(where))
     written = out.sparkSession.read.format(format).schema(out.schema).load(where)
     has_failed = F.col(f"`{column}`").isNotNull()
     return written.where(~has_failed).drop(column), written.where(has_failed)

@@ -6,8 +6,8 @@ PySpark cancels all jobs at a Ctrl-C in a script. A kernel of notebooks takes it
 other exceptions, such as an interrupt of a debugger or a time limit, never had one.
 
 ```text
-  write_once, send, split, preview --> ending_jobs:  a tag on their jobs, cancelled by whatever
-                                                     leaves them but their end
+  write_once, send, split, preview --> wait_for:     a tag on their jobs, cancelled if nobody waits
+                                                     for them any more
   a cell of a notebook             --> watch_cells:  a tag on the jobs of the cell, cancelled if
                                                      the cell was interrupted
 ```
@@ -26,15 +26,18 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Generator
-from typing import Any
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
+from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
 from sparkawait.spark.session import is_connect
 
-__all__ = ["ending_jobs", "watch_cells"]
+__all__ = ["wait_for", "watch_cells"]
 
+_T = TypeVar("_T")
 _logger = logging.getLogger("sparkawait")
 _PATIENCE = 5.0
 """Seconds in which jobs are looked for; a driver that is gone does not answer."""
@@ -42,18 +45,46 @@ _PAUSE = 0.2
 """Seconds between two looks."""
 
 
-@contextlib.contextmanager
-def ending_jobs(spark: SparkSession) -> Generator[None]:
-    """Has the jobs that begin inside end if it is left by an exception, an interrupt above all."""
+def wait_for(spark: SparkSession, action: Callable[[], _T]) -> _T:
+    """Returns what an action of Spark comes to; ends its jobs if that is not waited for.
+
+    The action is carried out in a thread of its own, with the tags, the pool and the group of this
+    one. So an interrupt hits a thread that only waits. In the middle of a command to the JVM, it
+    has Py4J close connections, and PySpark may wait in vain for another.
+    """
     tag = _Tag(spark)
-    tag.put_on()
+    future: Future[_T] = Future()
+
+    def run() -> None:
+        tag.put_on()
+        # Whoever waits is interrupted before that, or finds the tag on.
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            future.set_result(action())
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            future.set_exception(error)
+
+    _thread_of(spark, run).start()
     try:
-        yield
-    except BaseException:
-        tag.cancel()
-        raise
+        return future.result()
     finally:
-        tag.take_off()
+        if not future.cancel() and not future.done():
+            tag.cancel()
+
+
+def _thread_of(spark: SparkSession, run: Callable[[], None]) -> threading.Thread:
+    """Returns a thread whose jobs have the properties of those of this one."""
+    if not is_connect(spark):
+        return InheritableThread(target=run, name="sparkawait-action", daemon=True)
+    tags = set(spark.getTags())
+
+    def with_tags() -> None:
+        for tag in tags:
+            spark.addTag(tag)
+        run()
+
+    return threading.Thread(target=with_tags, name="sparkawait-action", daemon=True)
 
 
 class _Tag:
@@ -135,30 +166,46 @@ def _runs_of_streams(spark: SparkSession) -> set[str]:
 
 
 def _asked(cancel: Callable[[], int], *, again: bool = False) -> int:
-    """Cancels jobs in a thread of its own, which has a connection of its own to Spark.
+    """Cancels jobs in threads of their own, which have connections of their own to Spark.
+
+    Py4J closes connections at an interrupt, and may take a new one for one of these: it breaks, or
+    its answer never comes. Then another is made.
 
     Args:
         cancel: Returns how many there were.
         again: Whether the command that was interrupted may start its job after that: it goes on
             until one is cancelled.
     """
-    counts: queue.SimpleQueue[int] = queue.SimpleQueue()
+    answers: queue.SimpleQueue[int | Exception] = queue.SimpleQueue()
 
-    def run() -> None:
-        end = time.monotonic() + _PATIENCE
+    def attempt() -> None:
         try:
-            count = cancel()
-            counts.put(count)
-            while again and count == 0 and time.monotonic() < end:
-                time.sleep(_PAUSE)
-                count = cancel()
+            answers.put(cancel())
         except Exception as error:  # noqa: BLE001 - the application may have ended by then
-            _logger.warning("jobs of Spark that nobody waits for were not cancelled: %s", error)
-            counts.put(0)
+            answers.put(error)
 
-    threading.Thread(target=run, name="sparkawait-cancel", daemon=True).start()
-    with contextlib.suppress(queue.Empty):
-        return counts.get(timeout=_PATIENCE)
+    def look_again() -> None:
+        while time.monotonic() < end:
+            time.sleep(_PAUSE)
+            with contextlib.suppress(Exception):
+                if cancel():
+                    return
+
+    end = time.monotonic() + _PATIENCE
+    error: object = "Spark does not answer"
+    while time.monotonic() < end:
+        threading.Thread(target=attempt, name="sparkawait-cancel", daemon=True).start()
+        try:
+            answer = answers.get(timeout=_PATIENCE / 4)
+        except queue.Empty:
+            continue
+        if isinstance(answer, int):
+            if again and answer == 0:
+                threading.Thread(target=look_again, name="sparkawait-cancel", daemon=True).start()
+            return answer
+        error = answer
+        time.sleep(_PAUSE)
+    _logger.warning("jobs of Spark that nobody waits for were not cancelled: %s", error)
     return 0
 
 

@@ -57,7 +57,7 @@ def wait_for(spark: SparkSession, action: Callable[[], _T]) -> _T:
 
     def run() -> None:
         tag.put_on()
-        # Whoever waits is interrupted before that, or finds the tag on.
+        # An interrupt before this cancels the action; a later one finds the tag on its jobs.
         if not future.set_running_or_notify_cancel():
             return
         try:

@@ -115,7 +115,11 @@ def is_beyond(text: str, schema: Any) -> bool:
     parts = ('"name":""', '"keyType":"void"', '"nullable":false,"type":"void"', '"interval"')
     has_part = any(part in schema.json() for part in (*parts, '"decimal(0,'))
     has_length = re.search(r'"(var)?char\(\d+\)"', schema.json()) is not None
-    return not len(schema) or has_comment or has_part or has_length or "default" in text
+    from pyspark.sql.types import StructType
+
+    # A text that is one type, and no column, is that type.
+    has_nothing = isinstance(schema, StructType) and not len(schema)
+    return has_nothing or has_comment or has_part or has_length or "default" in text
 
 
 def is_generous(text: str, schema: Any) -> bool:

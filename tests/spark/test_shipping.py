@@ -103,7 +103,7 @@ def test_an_installed_wheel_is_found_with_its_files(tmp_path, monkeypatch):
         names = [*archive.namelist(), "../../../bin/sparkawait", "sparkawait/__pycache__/a.pyc"]
     record = site / f"sparkawait-{sa.__version__}.dist-info" / "RECORD"
     record.write_text("".join(f"{name},,\n" for name in names))
-    monkeypatch.setattr(sa, "__file__", str(site / "sparkawait" / "__init__.py"))
+    monkeypatch.setattr(shipping, "PACKAGE", site / "sparkawait")
     installed = Wheel.installed()
     assert installed.version == sa.__version__
     assert installed.tags == ("cp310-abi3-manylinux_2_17_x86_64",)
@@ -113,7 +113,7 @@ def test_an_installed_wheel_is_found_with_its_files(tmp_path, monkeypatch):
 
 
 def test_what_was_not_installed_from_a_wheel_has_none(tmp_path, monkeypatch):
-    monkeypatch.setattr(sa, "__file__", str(tmp_path / "sparkawait" / "__init__.py"))
+    monkeypatch.setattr(shipping, "PACKAGE", tmp_path / "sparkawait")
     with pytest.raises(sa.ConfigurationError, match=r"name it with wheel='\.\.'") as raised:
         Wheel.installed()
     assert raised.value.kind is ErrorKind.OPTION_INVALID

@@ -126,7 +126,7 @@ class _Tag:
         if _left_in_the_middle(context):
             # Its thread in the JVM has the tag, and no other has.
             self._is_on = False
-        return _asked(lambda: self._cancel_jobs(context), again=True)
+        return _asked(lambda: self._cancel_jobs(context))
 
     def _cancel_jobs(self, context: Any) -> int:
         scala = context._jsc.sc()  # noqa: SLF001 - PySpark tells nothing of the tags of a job
@@ -165,16 +165,15 @@ def _runs_of_streams(spark: SparkSession) -> set[str]:
     return {str(query.runId()) for query in queries.values()}
 
 
-def _asked(cancel: Callable[[], int], *, again: bool = False) -> int:
+def _asked(cancel: Callable[[], int]) -> int:
     """Cancels jobs in threads of their own, which have connections of their own to Spark.
 
     Py4J closes connections at an interrupt, and may take a new one for one of these: it breaks, or
-    its answer never comes. Then another is made.
+    its answer never comes. Then another is made. What was interrupted may start its job only now,
+    so it is looked for once more for a while where there is none.
 
     Args:
         cancel: Returns how many there were.
-        again: Whether the command that was interrupted may start its job after that: it goes on
-            until one is cancelled.
     """
     answers: queue.SimpleQueue[int | Exception] = queue.SimpleQueue()
 
@@ -200,7 +199,7 @@ def _asked(cancel: Callable[[], int], *, again: bool = False) -> int:
         except queue.Empty:
             continue
         if isinstance(answer, int):
-            if again and answer == 0:
+            if answer == 0:
                 threading.Thread(target=look_again, name="sparkawait-cancel", daemon=True).start()
             return answer
         error = answer

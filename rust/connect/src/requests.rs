@@ -183,9 +183,11 @@ impl<A: Asks> Requests<A> {
         self.awaited.retain(|it| Arc::strong_count(it) > 1);
         self.awaited.push(Arc::clone(&wanted));
         let asks = Arc::clone(&self.asks);
+        // It has kilobytes, which a task moves several times from its start to its end.
+        let asking = Box::pin(Arc::clone(&asks).ask(batch, wanted));
         #[expect(clippy::disallowed_methods, reason = "its end is looked at in `end`")]
         self.running.spawn(async move {
-            let left = match Arc::clone(&asks).ask(batch, wanted).await {
+            let left = match asking.await {
                 Ok(left) => Some(left),
                 Err(error) => {
                     asks.replies().fail(error);

@@ -34,6 +34,20 @@ from sparkawait import _probe
 from sparkawait._core import VERSION
 from sparkawait.exceptions import AsyncIOError, ConfigurationError, ErrorKind, ResultError
 
+__all__ = [
+    "PACKAGE",
+    "VERSION",
+    "Shipment",
+    "add_to_what_is_said",
+    "by_value",
+    "fingerprint",
+    "folder_name",
+    "in_micro_batch",
+    "probe_by_value",
+    "told_to_spark",
+    "unpack",
+]
+
 # -- what tells builds of one version apart, so that an executor notices that the driver has
 # another.
 #

@@ -31,10 +31,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from sparkawait import _probe
-from sparkawait._core import VERSION
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.spark.session import SHIPPED, is_connect, owner_of_files, run_drivers_python
-from sparkawait.spark.shipment import PACKAGE, folder_name, probe_by_value
+from sparkawait.spark.shipment import PACKAGE, VERSION, folder_name, probe_by_value
 
 # -- a wheel of sparkawait: the one that this Python has installed, or a file
 #

@@ -197,7 +197,13 @@ impl Template {
 
     /// Returns this template with `other` behind it.
     pub(crate) fn join(mut self, other: Self) -> Self {
-        self.pieces.extend(other.pieces);
+        for piece in other.pieces {
+            match (self.pieces.last_mut(), piece) {
+                // One text: a part without a column is literal.
+                (Some(Piece::Text(before)), Piece::Text(text)) => before.push_str(&text),
+                (_, piece) => self.pieces.push(piece),
+            }
+        }
         self
     }
 

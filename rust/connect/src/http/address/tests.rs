@@ -128,6 +128,36 @@ fn a_query_is_set_whatever_is_there() {
 }
 
 #[test]
+fn a_server_that_all_rows_call_is_read_once() {
+    let batch = record_batch!(("a", Utf8, ["x"])).unwrap();
+    let is_fixed =
+        |url: &str| Address::new(url, &[], None, batch.schema_ref()).unwrap().server.is_some();
+    for url in [
+        "http://h:7/{a}/x",
+        "https://h",
+        "HTTPS://h/x/{+a}?b={a}&c=d",
+        "https://h?x={a}",
+        "https://[::1]:7/x.json",
+    ] {
+        assert!(is_fixed(url), "{url}");
+    }
+    // A reader of addresses changes each of them, or there is more to it than a path.
+    for url in [
+        "{a}/x",
+        "https://{a}/x",
+        "https://h:{a}/x",
+        "https://h/../{a}",
+        "https://h/x y/{a}",
+        "https://h/x#{a}",
+        "https://user:secret@h/{a}",
+        "https://h/\\{a}",
+        "https://h/%2e/{a}",
+    ] {
+        assert!(!is_fixed(url), "{url}");
+    }
+}
+
+#[test]
 fn the_host_columns_of_an_address_are_known() {
     let of = |url| HostColumns::of(url).unwrap();
     let none = HostColumns { is_whole: false, columns: Vec::new() };

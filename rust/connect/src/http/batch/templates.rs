@@ -201,6 +201,10 @@ impl ItemRows<'_> {
 
 /// Moves a text to the memory that the texts of a burst share.
 fn take(texts: &mut BytesMut, text: &mut Vec<u8>) -> Bytes {
+    // Most rows have neither a name nor a key, nor a head of their own.
+    if text.is_empty() {
+        return Bytes::new();
+    }
     texts.extend_from_slice(text);
     text.clear();
     texts.split().freeze()

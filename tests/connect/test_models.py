@@ -13,6 +13,7 @@ import pytest
 import sparkawait as sa
 from tests.support.postgres_server import PostgresServer
 from tests.support.redis_server import RedisServer
+from tests.support.scripted_server import Answer, ScriptedServer
 
 pydantic = pytest.importorskip("pydantic")
 
@@ -93,3 +94,44 @@ def test_a_model_of_one_field_is_the_schema_of_one_value():
         function = sa.redis.get(server.url, "p:{id}", Price)
         out = sa.arrow.ordered_wait(ROWS, function, on_error="drop").to_table()
     assert out["price"].to_pylist() == [1, 2, 3, None, None]
+
+
+class Review(pydantic.BaseModel):
+    mood: str
+    stars: Annotated[int, pydantic.Field(ge=1, le=5)]
+
+
+class Reply(pydantic.BaseModel):
+    review: Review
+    model: str | None = None
+
+
+def test_a_class_inside_of_a_class_reads_what_a_model_wrote_into_a_text():
+    contents = [
+        '{"mood": "good", "stars": 5}\n',
+        '{"mood": "good", "stars": 9}',
+        "Sorry, I cannot say.",
+        '{"mood": "good"}',
+    ]
+
+    def answer(target: str, _before: int) -> Answer:
+        message = {"content": contents[int(target[1:])]}
+        document = {"model": "m-7", "choices": [{"message": message}]}
+        return 200, {}, json.dumps(document).encode()
+
+    with ScriptedServer(answer) as server:
+        ask = sa.http.get(
+            server.url + "/{id}", Reply, paths={"review": "$.choices[0].message.content"}
+        )
+        out = sa.arrow.ordered_wait(ROWS.slice(0, 4), ask, on_error="capture").to_table()
+    found = out.to_pylist()
+    assert [it["review"] for it in found] == [{"mood": "good", "stars": 5}, None, None, None]
+    told = [it["error"] and it["error"]["message"] for it in found]
+    assert told[0] is None
+    assert "`Reply` refuses: review.stars: Input should be less than or equal to 5" in told[1]
+    assert told[2].endswith(
+        "`review` should be `struct<mood:string,stars:bigint>`, but the document has a text that "
+        "is not JSON"
+    )
+    assert "`review.stars` should be `bigint`, but is declared as not null" in told[3]
+    assert not any(it and "cannot say" in it for it in told)

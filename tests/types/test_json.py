@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 
@@ -73,7 +74,8 @@ A value is read by its declared type, whatever is beside it and however it is fo
 `rows=` change where a value is, not what it may be. The documents of `sa.redis.json` and nested
 types in texts of Redis and PostgreSQL are read alike. `timestamp` is in the session's time zone
 where the text names none; a number is seconds since 1970. `timestamp_ntz` refuses a zone. `binary`
-is base64. A `string` takes any value, as it is written. Of equal members of a struct the last one
+is base64. A `string` takes any value, as it is written. A column that is a struct, an array or a
+map takes the JSON in a text, too. Of equal members of a struct the last one
 counts, and a map keeps all of them. A column or member that is declared as `NOT NULL` refuses
 documents that lack it, with every `on_error=`; a miss has nulls. Maps must have strings as keys.
 Values are nested up to 200 deep where no column reads them.
@@ -127,8 +129,8 @@ def _shown(prefix: str) -> str:
     return f"coalesce({', '.join(columns)})"
 
 
-def _outcomes(spark, function):
-    """Compares each cell with what `from_json` says, in one job."""
+def _outcomes(spark, function, prefix=""):
+    """Compares each cell, whose column may be in another one, with `from_json`, in one job."""
     from pyspark.sql import functions
 
     frame = spark.createDataFrame(
@@ -140,7 +142,8 @@ def _outcomes(spark, function):
     oracle = [f"{_shown('r.')} as oracle", "r.corrupt is not null as is_refused"]
     frame = frame.selectExpr("i", *oracle).repartition(2)
     found = sa.unordered_wait(frame, function, on_error="capture", timeout="60s")
-    found = found.selectExpr("i", "oracle", "is_refused", f"{_shown('')} as ours", "error.message")
+    ours = f"{_shown(prefix)} as ours"
+    found = found.selectExpr("i", "oracle", "is_refused", ours, "error.message")
     for row in found.collect():
         ours = row.ours if row.message is None else Refused(row.message)
         yield CELLS[row.i], (ours, Refused() if row.is_refused else row.oracle)
@@ -152,6 +155,26 @@ def test_json_of_http_is_read_as_from_json_does(spark, server, zone):
         server.url + "/{i}", SCHEMA, client=sa.http.Client(proxy=False), max_requests=4
     )
     PATHS[0].check(_outcomes(spark, function), _version(spark))
+
+
+@pytest.mark.parametrize("zone", SESSION_ZONES[1:2], indirect=True)
+def test_json_in_a_text_is_read_as_from_json_does(spark, zone):
+    """What a model answers in: a member of the document is a text that is JSON."""
+    documents = _documents()
+
+    def answer(target: str, _before: int) -> Answer:
+        content = documents[int(target[1:])].decode()
+        return 200, {}, json.dumps({"message": {"content": content}}).encode()
+
+    with ScriptedServer(answer) as running:
+        function = sa.http.get(
+            running.url + "/{i}",
+            f"answer struct<{SCHEMA}>",
+            paths={"answer": "$.message.content"},
+            client=sa.http.Client(proxy=False),
+            max_requests=4,
+        )
+        PATHS[0].check(_outcomes(spark, function, "answer."), _version(spark))
 
 
 @pytest.mark.parametrize("zone", SESSION_ZONES, indirect=True)

@@ -148,6 +148,11 @@ impl Column {
         &self.data_type
     }
 
+    /// Whether a value has members or elements.
+    pub(crate) fn is_nested(&self) -> bool {
+        matches!(self.values, Values::List { .. } | Values::Struct { .. } | Values::Map { .. })
+    }
+
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.nulls.len()

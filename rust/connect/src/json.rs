@@ -21,10 +21,8 @@ use crate::column::{Column, check_columns};
 use crate::json_path::JsonPath;
 
 use self::absent::AbsentColumns;
-use self::halves::Marked;
 use self::places::{Place, Rows};
-use self::reader::Reader;
-use self::value::{Misfit, Read, json_text, read};
+use self::value::{Misfit, Read, json_text, read, read_json, read_value};
 
 /// Reads documents as rows of a schema.
 ///
@@ -178,57 +176,32 @@ impl JsonRows {
     /// is left behind by a failure must be cut off.
     fn read_document(&self, document: &[u8], room: usize, rows: &mut Rows) -> Read<usize> {
         let (document, start) = (json_text(document)?, rows.count());
-        match self.read_rows(Reader::new(document, room), rows) {
-            Err(Misfit::Document(text)) => match Marked::of(document) {
-                Some(marked) => {
-                    rows.truncate(start);
-                    self.read_rows(Reader::of_marked(&marked, document, room), rows)
-                }
-                None => Err(Misfit::Document(text)),
-            },
-            read => read,
-        }
-    }
-
-    fn read_rows(&self, mut jiter: Reader<'_>, rows: &mut Rows) -> Read<usize> {
-        let peek = jiter.peek().map_err(|error| Misfit::syntax(&jiter, &error))?;
-        if jiter.next_byte() == Some(b'<') {
-            return Err(Misfit::page());
-        }
         let row = &self.row;
-        match &self.rows {
-            None if self.is_one_row && peek != Peek::Null => {
-                rows.read_row(&mut jiter, peek, row)?;
+        read_json(document, room, |jiter| {
+            if jiter.mark().is_some() {
+                rows.truncate(start);
             }
-            None => rows.read_all(&mut jiter, peek, row)?,
-            Some(path) => rows.find_all(&mut jiter, peek, path.steps(), row)?,
-        }
-        jiter.finish().map_err(|error| Misfit::syntax(&jiter, &error))?;
-        Ok(jiter.room())
+            read_value(jiter, |jiter, peek| match &self.rows {
+                _ if jiter.next_byte() == Some(b'<') => Err(Misfit::page()),
+                None if self.is_one_row && peek != Peek::Null => rows.read_row(jiter, peek, row),
+                None => rows.read_all(jiter, peek, row),
+                Some(path) => rows.find_all(jiter, peek, path.steps(), row),
+            })
+        })
     }
 }
 
 /// Appends the one JSON value that `text` is; says what is wrong with it, having appended parts of
 /// it perhaps.
 pub(crate) fn push_value(column: &mut Column, text: &str) -> Result<(), String> {
-    let (document, len) = (text.as_bytes(), column.len());
-    let read = match read_value(Reader::new(document, usize::MAX), column) {
-        Err(Misfit::Document(text)) => match Marked::of(document) {
-            Some(marked) => {
-                column.truncate(len);
-                read_value(Reader::of_marked(&marked, document, usize::MAX), column)
-            }
-            None => Err(Misfit::Document(text)),
-        },
-        read => read,
-    };
-    read.map_err(Misfit::message)
-}
-
-fn read_value(mut jiter: Reader<'_>, column: &mut Column) -> Read {
-    let peek = jiter.peek().map_err(|error| Misfit::syntax(&jiter, &error))?;
-    read(&mut jiter, peek, column)?;
-    jiter.finish().map_err(|error| Misfit::syntax(&jiter, &error))
+    let len = column.len();
+    let read = read_json(text.as_bytes(), usize::MAX, |jiter| {
+        if jiter.mark().is_some() {
+            column.truncate(len);
+        }
+        read_value(jiter, |jiter, peek| read(jiter, peek, column))
+    });
+    read.map(|_| ()).map_err(Misfit::message)
 }
 
 fn internal(what: impl std::fmt::Display) -> TaskError {

@@ -5,10 +5,9 @@ use std::ops::Range;
 
 use jiter::Peek;
 
-use super::halves::Marked;
 use super::places::at_path;
 use super::reader::Reader;
-use super::value::{Misfit, Read, each_element, json_text, skip};
+use super::value::{Misfit, Read, each_element, json_text, read_json, read_value, skip};
 use crate::json_path::JsonPath;
 
 /// Returns the elements of the array at the end of `path`, or of the document, which is one then;
@@ -19,24 +18,16 @@ pub(crate) fn elements<'a>(
 ) -> Result<Vec<&'a [u8]>, String> {
     let read = || {
         let document = json_text(document)?;
-        let found = match find(Reader::new(document, usize::MAX), path) {
-            Err(Misfit::Document(text)) => match Marked::of(document) {
-                Some(marked) => find(Reader::of_marked(&marked, document, usize::MAX), path)?,
-                None => return Err(Misfit::Document(text)),
-            },
-            found => found?,
-        };
+        let found = read_json(document, usize::MAX, |jiter| find(jiter, path))?;
         Ok(found.into_iter().map(|it| &document[it]).collect())
     };
     read().map_err(Misfit::message)
 }
 
 /// Returns where the elements are.
-fn find(mut jiter: Reader<'_>, path: Option<&JsonPath>) -> Read<Vec<Range<usize>>> {
-    let peek = jiter.peek().map_err(|error| Misfit::syntax(&jiter, &error))?;
-    let mut found = None;
-    let steps = path.map_or(&[][..], JsonPath::steps);
-    at_path(&mut jiter, peek, steps, &mut |jiter, at| match at {
+fn find(jiter: Reader<'_>, path: Option<&JsonPath>) -> Read<Vec<Range<usize>>> {
+    let (steps, mut found) = (path.map_or(&[][..], JsonPath::steps), None);
+    let mut take = |jiter: &mut Reader<'_>, at| match at {
         None => {
             found = None;
             Ok(())
@@ -51,8 +42,8 @@ fn find(mut jiter: Reader<'_>, path: Option<&JsonPath>) -> Read<Vec<Range<usize>
             })
         }
         Some(peek) => skip(jiter, peek),
-    })?;
-    jiter.finish().map_err(|error| Misfit::syntax(&jiter, &error))?;
+    };
+    read_value(jiter, |jiter, peek| at_path(jiter, peek, steps, &mut take))?;
     found.ok_or_else(|| match path {
         None => Misfit::document("the document is not an array; `rows` says where there is one"),
         Some(_) => Misfit::document("there is no array at `rows`"),

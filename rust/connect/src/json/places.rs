@@ -8,7 +8,7 @@ use jiter::Peek;
 
 use super::reader::Reader;
 use super::value::{
-    Misfit, Read, each_element, each_member, find, push_missing, read_member, skip,
+    Misfit, Read, each_element, each_member, find, push_missing, read_column, skip,
 };
 use crate::column::Member;
 use crate::json_path::Step;
@@ -178,7 +178,7 @@ impl Rows {
 
     fn read_column(&mut self, jiter: &mut Reader<'_>, peek: Peek, column: usize) -> Read {
         let member = &mut self.columns[column];
-        read_member(jiter, peek, member).map_err(|misfit| misfit.inside(&member.name))
+        read_column(jiter, peek, member).map_err(|misfit| misfit.inside(&member.name))
     }
 
     /// Reads the columns that are members or elements of a value.

@@ -63,6 +63,11 @@ impl<'j> Reader<'j> {
         Ok(())
     }
 
+    /// Says how many bytes may be made still.
+    pub(super) fn leave_room(&mut self, room: usize) {
+        self.room = room;
+    }
+
     /// Reads the document from there on once more, up to where it was read.
     pub(super) fn again<T>(&mut self, start: usize, read: impl FnOnce(&mut Reader<'j>) -> T) -> T {
         let text = self.slice_to_current(start);

@@ -84,6 +84,101 @@ fn rows_and_columns_are_found_by_path() {
     assert_eq!(decoded.batch, expected);
 }
 
+/// Reads an answer whose struct and list may be JSON in texts; returns both.
+fn answer(content: &str, all: &str) -> Result<String, String> {
+    let mood = Fields::from(vec![
+        Field::new("mood", DataType::Utf8, true),
+        Field::new("stars", DataType::Int32, false),
+    ]);
+    let stars = DataType::List(Arc::new(Field::new("element", DataType::Int32, true)));
+    let schema = Arc::new(Schema::new(vec![
+        Field::new("answer", DataType::Struct(mood), true),
+        Field::new("all", stars, true),
+        Field::new("raw", DataType::Utf8, true),
+    ]));
+    let paths = [("answer", "$.m.content"), ("raw", "$.m.content"), ("all", "$.all")];
+    let paths = paths.map(|(column, path)| (column.to_owned(), path.to_owned()));
+    let reader = JsonRows::new(schema, None, &paths).unwrap();
+    let document = format!(r#"{{"m": {{"content": {content}}}, "all": {all}}}"#);
+    let Decoded { batch, documents, .. } = decode(&reader, &[&document]);
+    documents.into_iter().next().unwrap().map(|_| {
+        let value =
+            |column| arrow::util::display::array_value_to_string(batch.column(column), 0).unwrap();
+        [value(0), value(1)].join(" ")
+    })
+}
+
+#[test]
+fn a_nested_column_reads_the_json_in_a_text() {
+    assert_eq!(
+        answer(r#"" {\"stars\": 3, \"mood\": \"g\\u00f6d\", \"x\": [{}]}\n""#, r#""[3, null]""#)
+            .unwrap(),
+        "{mood: göd, stars: 3} [3, ]"
+    );
+    assert_eq!(answer(r#"{"stars": 7}"#, "[13]").unwrap(), "{mood: , stars: 7} [13]");
+    assert_eq!(answer(r#""null""#, r#""null""#).unwrap(), " ");
+    // Of a model's text a half of a character may be escaped twice; it is wrong only where it is read.
+    assert_eq!(
+        answer(r#""{\"stars\": 3, \"x\": \"\\ud83d\"}""#, "null").unwrap(),
+        "{mood: , stars: 3} "
+    );
+}
+
+#[test]
+fn what_is_wrong_with_json_in_a_text_is_laid_to_its_column() {
+    for (content, all, told) in [
+        (
+            r#""Sure! {""#,
+            "null",
+            "`answer` should be `struct<mood:string,stars:int>`, but the document has a text that is not JSON",
+        ),
+        (r#""""#, "null", "`answer` should be"),
+        (r#""{\"stars\": 3} {}""#, "null", "not JSON"),
+        (
+            r#""\"{}\"""#,
+            "null",
+            "`answer` should be `struct<mood:string,stars:int>`, but the document has a text",
+        ),
+        (
+            r#""[]""#,
+            "null",
+            "`answer` should be `struct<mood:string,stars:int>`, but the document has an array",
+        ),
+        (
+            r#""{\"mood\": \"secret\"}""#,
+            "null",
+            "`answer.stars` should be `int`, but is declared as not null",
+        ),
+        (
+            r#""{\"stars\": 3, \"mood\": \"\\ud83d\"}""#,
+            "null",
+            "`answer.mood` should be `string`, but the document has a text with half",
+        ),
+        (
+            r#""{\"stars\": 3, \"mood\": \"\ud83d\"}""#,
+            "null",
+            "`answer` should be `struct<mood:string,stars:int>`, but the document has a text with half",
+        ),
+        ("null", r#""[\"secret\"]""#, "`all` should be `int`, but the document has a text"),
+        ("null", r#""7""#, "`all` should be `array<int>`, but the document has a number"),
+    ] {
+        let message = answer(content, all).unwrap_err();
+        assert!(message.starts_with(told) || message.ends_with(told), "{content} {all}: {message}");
+        assert!(!message.contains("secret") && !message.contains("Sure"), "{message}");
+    }
+}
+
+#[test]
+fn what_is_made_of_json_in_a_text_is_bounded_too() {
+    let list = DataType::List(Arc::new(Field::new("element", DataType::Int64, true)));
+    let schema = Arc::new(Schema::new(vec![Field::new("v", list, true)]));
+    let reader = JsonRows::new(schema, None, &[]).unwrap().making_at_most(1000);
+    let document = |elements: usize| format!(r#"{{"v": "[{}1]"}}"#, "1,".repeat(elements));
+    assert_eq!(counts(&decode(&reader, &[&document(93)])), [Some(1)]);
+    assert_eq!(counts(&decode(&reader, &[&document(93), &document(93)])), [Some(1), None]);
+    assert_eq!(decode(&reader, &[&document(130)]).too_large, [0]);
+}
+
 #[test]
 fn a_missing_value_of_a_column_without_nulls_is_named() {
     let schema = Arc::new(Schema::new(vec![Field::new("id", DataType::Int64, false)]));

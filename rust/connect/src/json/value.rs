@@ -11,12 +11,13 @@
 //! | binary | base64 |
 //! | timestamp | a text, or whole seconds since 1970 |
 //! | date, other times, intervals | a text, as `cast` reads it |
-//! | array, struct, map | an array, an object; a struct takes the last of equal members |
+//! | array, struct, map | an array, an object; a struct takes the last of equal members; a column of them also reads the JSON in a text |
 
 use jiter::{Jiter, JiterError, Peek};
 use sparkawait_arrow::simple_string::simple_string;
 
 use super::base64;
+use super::halves::Marked;
 use super::reader::{NoRoom, Reader};
 use crate::column::{Column, Full, Member, Micros, Values, push_end};
 use crate::text::number;
@@ -57,6 +58,33 @@ pub(super) fn json_text(document: &[u8]) -> Read<&[u8]> {
 }
 
 pub(super) type Read<T = ()> = Result<T, Misfit>;
+
+/// Reads a text that is JSON, and once more where it has halves of characters, which are marked then: what
+/// the first time has left is cut off by `read`.
+pub(super) fn read_json<T>(
+    text: &[u8],
+    room: usize,
+    mut read: impl FnMut(Reader<'_>) -> Read<T>,
+) -> Read<T> {
+    match read(Reader::new(text, room)) {
+        Err(Misfit::Document(told)) => match Marked::of(text) {
+            Some(marked) => read(Reader::of_marked(&marked, text, room)),
+            None => Err(Misfit::Document(told)),
+        },
+        read => read,
+    }
+}
+
+/// Reads the one value of a text by `read`; returns how many bytes others may be of.
+pub(super) fn read_value(
+    mut jiter: Reader<'_>,
+    read: impl FnOnce(&mut Reader<'_>, Peek) -> Read,
+) -> Read<usize> {
+    let peek = jiter.peek().map_err(|error| Misfit::syntax(&jiter, &error))?;
+    read(&mut jiter, peek)?;
+    jiter.finish().map_err(|error| Misfit::syntax(&jiter, &error))?;
+    Ok(jiter.room())
+}
 
 impl Misfit {
     pub(super) fn document(text: impl Into<String>) -> Self {
@@ -154,6 +182,34 @@ pub(super) fn read_member(jiter: &mut Reader<'_>, peek: Peek, member: &mut Membe
     read(jiter, peek, &mut member.column)
 }
 
+/// Appends the value of a column: what has members or elements may be JSON in a text, too, as models
+/// answer in.
+pub(super) fn read_column(jiter: &mut Reader<'_>, peek: Peek, member: &mut Member) -> Read {
+    if peek != Peek::String || !member.column.is_nested() {
+        return read_member(jiter, peek, member);
+    }
+    let (mark, room, len) = (jiter.mark(), jiter.room(), member.column.len());
+    let text = jiter.known_str().map(str::to_owned);
+    let text = text.map_err(|error| Misfit::syntax(jiter, &error))?;
+    if mark.is_some_and(|mark| text.contains(mark)) {
+        return Err(half(&member.column));
+    }
+    let read = read_json(text.as_bytes(), room, |inner| {
+        if inner.mark().is_some() {
+            member.column.truncate(len);
+        }
+        read_value(inner, |inner, peek| read_member(inner, peek, member))
+    });
+    let left = read.map_err(|misfit| match misfit {
+        Misfit::Document(_) => {
+            Misfit::value(&member.column, "the document has a text that is not JSON")
+        }
+        misfit => misfit,
+    })?;
+    jiter.leave_room(left);
+    Ok(())
+}
+
 /// Appends a null where there is no value.
 pub(super) fn push_missing(member: &mut Member) -> Read {
     if member.is_required {
@@ -180,6 +236,10 @@ fn null(column: &Column) -> Misfit {
     Misfit::value(column, "is declared as not null, and the document has none")
 }
 
+fn half(column: &Column) -> Misfit {
+    Misfit::value(column, "the document has a text with half of a character")
+}
+
 /// Returns why a value that begins with `peek` is not of the type.
 fn other(jiter: &mut Reader<'_>, peek: Peek, column: &Column) -> Misfit {
     let found = match peek {
@@ -204,7 +264,7 @@ fn read_text(jiter: &mut Reader<'_>, column: &mut Column) -> Read {
         Err(error) => return Err(Misfit::syntax(jiter, &error)),
     };
     if mark.is_some_and(|mark| text.contains(mark)) {
-        return Err(Misfit::value(column, "the document has a text with half of a character"));
+        return Err(half(column));
     }
     let pushed = match &mut column.values {
         Values::Text(values) => {

@@ -292,6 +292,17 @@ def test_a_value_that_the_parameter_does_not_take_fails_its_row_alone(
     assert large.startswith("the value of argument column `k` is not a `int4`: it is out of range")
 
 
+def test_a_statement_that_returns_a_column_twice_is_told_what_to_write(
+    server: PostgresServer,
+) -> None:
+    sql = "select id, person as id from people join orders on person = id where id = $1"
+    with pytest.raises(sa.ConfigurationError) as caught:
+        postgres.lookup(server.dsn, sql, ["k"])
+    assert str(caught.value) == (
+        "the statement returns column `id` twice; name one with `as`: `.. as other`"
+    )
+
+
 def test_an_error_of_one_row_in_a_batch_leaves_the_others(server: PostgresServer) -> None:
     function = postgres.lookup(server.dsn, "select 10 / $1 as x", ["k"], schema="x int")
 

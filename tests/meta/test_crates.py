@@ -66,3 +66,27 @@ def test_dependencies_follow_the_table(crate: str):
     families = {name.split("-")[0] for name in below} - {"sparkawait"}
     assert ours <= allowed
     assert families & forbidden == set()
+
+
+OTHER_CLIENTS = {"attohttpc", "awc", "curl", "isahc", "minreq", "reqwest", "surf", "ureq"}
+OTHER_TLS = {
+    "aws-lc-rs",
+    "boring",
+    "mbedtls",
+    "native-tls",
+    "openssl",
+    "s2n-tls",
+    "schannel",
+    "wolfssl",
+}
+
+
+def test_the_extension_has_one_http_client_and_one_tls():
+    below = packages_below("sparkawait-python")
+    assert {it.removesuffix("-sys") for it in below} & (OTHER_CLIENTS | OTHER_TLS) == set()
+    tree = run(
+        "cargo", "tree", "--locked", "-p", "sparkawait-python", "-e", "normal", "--prefix", "none"
+    )
+    versions = {tuple(line.split()[:2]) for line in tree.splitlines()}
+    for name in ("h2", "hyper", "ring", "rustls", "tokio-rustls"):
+        assert len([it for it in versions if it[0] == name]) == 1, name

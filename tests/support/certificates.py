@@ -9,7 +9,20 @@ import trustme
 
 from tests.support.servers import LOOPBACK
 
-__all__ = ["Certificates"]
+__all__ = ["EXPIRED", "Certificates"]
+
+EXPIRED = """-----BEGIN CERTIFICATE-----
+MIIBWzCCAQKgAwIBAgIBBzAKBggqhkjOPQQDAjAtMRAwDgYDVQQKDAdFeGFtcGxl
+MRkwFwYDVQQDDBBFeGFtcGxlIFJvb3Qgw4QxMB4XDTEzMDEzMTAwMDAwMFoXDTIz
+MDMwNzExMTMxN1owLTEQMA4GA1UECgwHRXhhbXBsZTEZMBcGA1UEAwwQRXhhbXBs
+ZSBSb290IMOEMTBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABJsmYGqZ/dKNiEpb
+/MugqbPA3hBI/pyG4MiNBI2b7ZCff/FVWuHeOyyBy7kcHrG11IGEbe1pbvbxCUmB
+iGHedvSjEzARMA8GA1UdEwEB/wQFMAMBAf8wCgYIKoZIzj0EAwIDRwAwRAIgccqk
+5A2Euv1uutCiyRdm8MHeWtyfsLW/nBp9DD9M7vYCIAmDKZbKaJCW+AnnCpVcAvXS
+ew1jmTKnSa+7xbewFspg
+-----END CERTIFICATE-----
+"""
+"""That of the authority `Example Root Ä1`, until 2023-03-07."""
 
 
 class Certificates:

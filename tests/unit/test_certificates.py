@@ -7,11 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import sparkawait as sa
 from sparkawait.exceptions import ConfigurationError
-from tests.support.certificates import Certificates
+from tests.support.certificates import EXPIRED, Certificates
+from tests.support.servers import free_port
 
 ATTRIBUTES = """Bag Attributes
     friendlyName: reports
@@ -103,3 +105,19 @@ def test_a_secret_that_is_given_itself_is_refused_without_being_shown(
     with pytest.raises(ConfigurationError, match="must say where it is") as caught:
         sa.secret(**{argument: WRITTEN[way](pems.client)})
     assert not [line for line in pems.client.splitlines() if line in str(caught.value)]
+
+
+def test_an_authority_that_has_expired_is_told_where_it_is_used(
+    pems: Certificates, caplog: pytest.LogCaptureFixture
+):
+    url = f"https://localhost:{free_port()}/{{id}}"
+    told = []
+    for ca in (pems.ca, pems.ca + EXPIRED):
+        function = sa.http.get(url, "v string", client=sa.http.Client(ca=ca), max_requests=7)
+        options = {"retry": 0, "on_error": "null", "timeout": "20s"}
+        sa.arrow.ordered_wait(pa.table({"id": [1, 2, 3]}), function, **options).to_table()
+        told.append([it for it in caplog.messages if "has expired" in it])
+    assert told[0] == []
+    (message,) = told[1]
+    assert "the authority `Example Root Ä1` in `ca` has expired, on 2023-03-07;" in message
+    assert not [line for line in EXPIRED.splitlines() if line in message]

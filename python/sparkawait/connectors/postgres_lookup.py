@@ -31,7 +31,7 @@ from sparkawait._option import (
     options_of,
     size,
 )
-from sparkawait._schema.types import Model
+from sparkawait._schema.types import Model, duplicate
 from sparkawait.connectors.base import (
     HOW,
     PASSWORD,
@@ -255,6 +255,10 @@ class Lookup(Connector):
             msg = f"`schema` was not given, and the server cannot be asked: {error}; give schema="
             raise ConfigurationError(msg, ErrorKind.SCHEMA_MISSING) from None
         described = _core.describe_postgres(description)
+        twice = duplicate(described.names)
+        if twice is not None:
+            msg = f"the statement returns column `{twice}` twice; name one with `as`: `.. as other`"
+            raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID)
         numbers = (described.metadata or {}).get(b"parameters", b"")
         parameters = tuple(int(it) for it in numbers.decode().split(",") if it)
         return replace(self, parameters=parameters, result_schema=described.remove_metadata())

@@ -74,6 +74,9 @@ impl TlsSettings {
         };
         let is_of_any_host = matches!(trust, Trust::Anyone | Trust::AuthoritiesOfAnyHost);
         let given = self.ca.as_deref().map_or(Ok(Vec::new()), |ca| certificates(ca, "ca"))?;
+        if let Some(expired) = expired(&given, UnixTime::now()) {
+            tracing::warn!("{expired}");
+        }
         let verifier = Arc::new(Verifier { roots, given, is_of_any_host, provider });
         self.with_client(builder.dangerous().with_custom_certificate_verifier(verifier))
     }
@@ -289,6 +292,48 @@ fn certificates(pem: &str, option: &str) -> Result<Vec<CertificateDer<'static>>,
     Ok(found)
 }
 
+/// Says of authorities that were given which have expired: an authority is trusted for its key, and nobody
+/// else looks at its time. There are no more names in it than of one.
+fn expired(given: &[CertificateDer<'_>], now: UnixTime) -> Option<String> {
+    let mut all = given.iter().filter_map(|it| Some((it, expired_at(it, now)?)));
+    let (first, since) = all.next()?;
+    let (name, more) = (name_of(first), all.count());
+    let date = jiff::Timestamp::from_second(i64::try_from(since.as_secs()).ok()?).ok()?;
+    let others = if more > 0 { format!(", and {more} more of it,") } else { String::new() };
+    Some(format!(
+        "the certificate of the authority {name} in `ca`{others} has expired, on {}; it is trusted all the \
+         same, which other clients do not do: give the one that the authority has now",
+        date.strftime("%Y-%m-%d")
+    ))
+}
+
+/// Returns the end of a certificate that has expired.
+fn expired_at(certificate: &CertificateDer<'_>, now: UnixTime) -> Option<UnixTime> {
+    // A certificate's time is the first thing that is looked at.
+    let (parsed, none) = (ParsedCertificate::try_from(certificate).ok()?, RootCertStore::empty());
+    match verify_server_cert_signed_by_trust_anchor(&parsed, &none, &[], now, &[]) {
+        Err(Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. })) => {
+            Some(not_after)
+        }
+        _ => None,
+    }
+}
+
+/// Returns the name of an authority in quotes: its common name, or its organisation (X.520).
+fn name_of(certificate: &CertificateDer<'_>) -> String {
+    let mut one = RootCertStore::empty();
+    let subject = one.add(certificate.clone()).ok().map(|()| &one.roots[0].subject);
+    let attribute = |subject: &[u8], number: u8| {
+        let id = [0x06, 0x03, 0x55, 0x04, number];
+        let at = subject.windows(id.len()).rposition(|it| it == id)? + id.len();
+        // Behind its number: the kind of text, its length, and the text.
+        let length = usize::from(*subject.get(at + 1)?);
+        Some(String::from_utf8_lossy(subject.get(at + 2..at + 2 + length)?).into_owned())
+    };
+    let name = subject.and_then(|it| attribute(it, 3).or_else(|| attribute(it, 10)));
+    name.map_or_else(|| "without a name".to_owned(), |it| format!("`{}`", it.escape_debug()))
+}
+
 /// Looks at the certificate of a server, whose key must have signed the connection in any case.
 ///
 /// Not the library's own, which takes no certificate of an authority as that of a server. `openssl req -x509`
@@ -378,6 +423,51 @@ mod tests {
         let words = |alert| in_words(&IoError::other(Error::AlertReceived(alert))).unwrap();
         assert!(words(AlertDescription::HandshakeFailure).contains("P-521"));
         assert!(words(AlertDescription::CertificateRequired).contains("`private_key=`"));
+    }
+
+    /// Self-signed, until 2023-03-07 11:13:17 of `Example Root Ä1`, and until 2023-03-08 of an organisation.
+    const AUTHORITIES: [&str; 2] = [
+        "MIIBWzCCAQKgAwIBAgIBBzAKBggqhkjOPQQDAjAtMRAwDgYDVQQKDAdFeGFtcGxl\n\
+         MRkwFwYDVQQDDBBFeGFtcGxlIFJvb3Qgw4QxMB4XDTEzMDEzMTAwMDAwMFoXDTIz\n\
+         MDMwNzExMTMxN1owLTEQMA4GA1UECgwHRXhhbXBsZTEZMBcGA1UEAwwQRXhhbXBs\n\
+         ZSBSb290IMOEMTBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABJsmYGqZ/dKNiEpb\n\
+         /MugqbPA3hBI/pyG4MiNBI2b7ZCff/FVWuHeOyyBy7kcHrG11IGEbe1pbvbxCUmB\n\
+         iGHedvSjEzARMA8GA1UdEwEB/wQFMAMBAf8wCgYIKoZIzj0EAwIDRwAwRAIgccqk\n\
+         5A2Euv1uutCiyRdm8MHeWtyfsLW/nBp9DD9M7vYCIAmDKZbKaJCW+AnnCpVcAvXS\n\
+         ew1jmTKnSa+7xbewFspg",
+        "MIIBMzCB2qADAgECAgEHMAoGCCqGSM49BAMCMBkxFzAVBgNVBAoMDldpdGhvdXQg\n\
+         YSBuYW1lMB4XDTEzMDEzMTAwMDAwMFoXDTIzMDMwODAwMDAwMFowGTEXMBUGA1UE\n\
+         CgwOV2l0aG91dCBhIG5hbWUwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAASbJmBq\n\
+         mf3SjYhKW/zLoKmzwN4QSP6chuDIjQSNm+2Qn3/xVVrh3jssgcu5HB6xtdSBhG3t\n\
+         aW728QlJgYhh3nb0oxMwETAPBgNVHRMBAf8EBTADAQH/MAoGCCqGSM49BAMCA0gA\n\
+         MEUCIB9GO1zcNnRV6mpRIEUSvLr/OhtV+M225FhLcI5pN+VjAiEA+5QfGUDeeK61\n\
+         p89NeslBnNmnroJLH82Ie4BAFFO/n0Q=",
+    ];
+
+    #[test]
+    fn an_authority_that_has_expired_is_told_by_its_name_and_date() {
+        let pem = AUTHORITIES.map(|text| {
+            format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")
+        });
+        let pem = pem.concat();
+        let given = certificates(&pem, "ca").unwrap();
+        // The second in which the first one ends, the one behind it, and the day after.
+        let told = |given: &[CertificateDer<'_>], seconds| {
+            expired(given, UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds)))
+        };
+
+        assert_eq!(told(&given, 1_678_187_597), None);
+        let one = told(&given, 1_678_187_598).unwrap();
+        assert!(
+            one.starts_with(
+                "the certificate of the authority `Example Root Ä1` in `ca` has expired, on 2023-03-07; "
+            ),
+            "{one}"
+        );
+        let both = told(&given, 1_678_300_000).unwrap();
+        assert!(both.contains("`Example Root Ä1` in `ca`, and 1 more of it, has"), "{both}");
+        let other = told(&given[1..], 1_678_300_000).unwrap();
+        assert!(other.contains("`Without a name` in `ca` has expired, on 2023-03-08"), "{other}");
     }
 
     #[test]

@@ -12,7 +12,14 @@ import pytest
 import sparkawait as sa
 from sparkawait._worker import step as worker_step
 from sparkawait.spark.step import Step
-from tests.support.carried_query import AT_ONCE, NEXT_BATCH, Query, Service, lose_the_worker
+from tests.support.carried_query import (
+    AT_ONCE,
+    NEXT_BATCH,
+    Query,
+    Service,
+    frames_of,
+    lose_the_worker,
+)
 from tests.support.waiting import wait_until
 
 
@@ -161,3 +168,21 @@ def test_rows_that_are_lost_on_the_way_to_the_shards_are_not_accounted_for(servi
     )
     query = Query(service.function(), emit=AT_ONCE, linger="60s")
     assert query.run(range(13))["accounts"] is False
+
+
+@pytest.mark.parametrize("action", ["capture", "drop"])
+def test_rows_that_came_have_results_or_none_or_have_failed(action):
+    """As without `carry_over`: a row counts as one of the three."""
+
+    @sa.async_function("doubled bigint")
+    async def often(row):
+        if row["id"] % 3 == 0:
+            raise ConnectionError("no")
+        return [{"doubled": row["id"]}] * (row["id"] % 3 - 1)
+
+    query = Query(often, emit=AT_ONCE, linger="60s", on_error=action)
+    (counts,) = query.step.run((0,), None, frames_of(range(13))).counts
+    lose_the_worker()
+
+    told = [counts[name] for name in ("admitted", "emitted", "dropped", "failed")]
+    assert told == [13, 4, 4, 5]

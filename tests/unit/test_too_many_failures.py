@@ -5,6 +5,9 @@ import pyarrow as pa
 import pytest
 
 import sparkawait as sa
+from sparkawait._worker import step as worker_step
+from sparkawait._worker.holder import _Holder
+from tests.support.carried_query import Query, lose_the_worker
 
 
 def table(count):
@@ -186,3 +189,72 @@ def test_a_share_is_looked_at_for_each_of_several_functions():
     both = [bad.with_options(on_error=quarter), fine.with_options(on_error=quarter)]
     with pytest.raises(sa.AsyncFunctionError, match=r"of this task have failed in `.*fail`"):
         sa.arrow.unordered_wait(table(59), both).to_table()
+
+
+@pytest.fixture
+def worker():
+    yield
+    lose_the_worker()
+
+
+class Wrong:
+    """Fails each third number while its key is wrong, and counts its calls."""
+
+    def __init__(self):
+        self.called = []
+        self.is_wrong = True
+
+    def __reduce__(self):
+        """A query is known by what it calls, whatever that has counted."""
+        return Wrong, ()
+
+    def function(self):
+        @sa.async_function("doubled bigint")
+        async def double(row):
+            self.called.append(row["id"])
+            if self.is_wrong and row["id"] % 3 == 0:
+                raise ConnectionError(f"no {row['id']}")
+            return {"doubled": 2 * row["id"]}
+
+        return double
+
+
+@pytest.mark.parametrize("emit", ["at_once", "next_batch"])
+@pytest.mark.parametrize("action", ["capture", "null"])
+def test_a_share_is_looked_at_at_the_end_of_each_micro_batch(worker, emit, action):
+    service = Wrong()
+    on_error = sa.OnError(action, stop_ratio=0.3)
+    query = Query(service.function(), emit=emit, linger="60s", on_error=on_error)
+    # Of few rows a share says nothing.
+    query.run(range(13))
+
+    with pytest.raises(sa.AsyncFunctionError) as info:
+        query.run(range(20, 50))
+
+    message = str(info.value)
+    assert message.startswith("10 of the 30 rows of this micro-batch have failed in `")
+    assert ("; one of them: " in message) == (action == "capture")
+    # The query goes on with the same rows, and another key.
+    service.is_wrong = False
+    query.run(range(20, 50))
+    query.run()
+    assert sorted(query.rows) == [*range(13), *range(20, 50)]
+    assert sorted(service.called) == sorted([*range(13), *range(20, 50), *range(20, 50)])
+
+
+def test_a_share_is_looked_at_where_another_process_has_the_task(worker, monkeypatch):
+    service = Wrong()
+    on_error = sa.OnError("capture", stop_ratio=0.3)
+    query = Query(service.function(), emit="at_once", linger="60s", on_error=on_error)
+    query.run(range(13))
+    monkeypatch.setattr(worker_step, "holder", _Holder)
+
+    with pytest.raises(sa.AsyncFunctionError, match="10 of the 30 rows of this micro-batch"):
+        query.run(range(20, 50))
+
+    assert len(service.called) == 13 + 30
+    service.is_wrong = False
+    monkeypatch.undo()
+    query.run(range(20, 50))
+    assert sorted(query.rows) == [*range(13), *range(20, 50)]
+    assert len(service.called) == 13 + 30 + 30

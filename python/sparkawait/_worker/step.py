@@ -33,7 +33,8 @@ from sparkawait._worker import address_space
 from sparkawait._worker.feeder import Offsets
 from sparkawait._worker.holder import HeldTask, holder
 from sparkawait._worker.metrics import TaskMetrics
-from sparkawait.exceptions import ErrorKind, SnapshotError
+from sparkawait._worker.too_many import TooMany
+from sparkawait.exceptions import AsyncFunctionError, ErrorKind, SnapshotError
 from sparkawait.outcomes import CarryOver
 
 # -- rows of a stream on their way to the shards: few large values instead of many rows
@@ -378,9 +379,9 @@ def run_step(
     batch = -1 if shard.batch is None else shard.batch
     allowed = PACE.begin(shard.run, batch, time.monotonic())
     patience = allowed if carry_over.patience is None else carry_over.patience
-    step = _Step(shard, carry_over, patience, is_broken_off)
+    step = _Step(chain, shard, carry_over, patience, is_broken_off)
     try:
-        return _run(chain, step, before, bundles, columns)
+        return _run(step, before, bundles, columns)
     finally:
         PACE.end(shard.run, batch, time.monotonic())
 
@@ -390,22 +391,32 @@ class _Step:
     """A step that is carried out.
 
     Attributes:
+        chain: The calls.
         shard: Whose rows it has.
         carry_over: How they outlive it.
         patience: Seconds that it waits for its calls.
         is_broken_off: Tells whether nobody waits for it.
     """
 
+    chain: Chain
     shard: Shard
     carry_over: CarryOver
     patience: float
     is_broken_off: Callable[[], bool]
 
+    def judge(self, end: PartEnd) -> None:
+        """Looks at the rows that have ended.
+
+        Raises:
+            AsyncFunctionError: If too many have failed.
+        """
+        TooMany(self.chain, None, "this micro-batch").judge_all(unpack(end.outputs), _named(end))
+
 
 def _run(
-    chain: Chain, step: _Step, before: bytes | None, bundles: Iterator[Bundle], columns: Columns
+    step: _Step, before: bytes | None, bundles: Iterator[Bundle], columns: Columns
 ) -> StepEnd | None:
-    shard = step.shard
+    chain, shard = step.chain, step.shard
     carried = None if before is None else Carried.decode(before)
     completed: list[bytes] = []
     if carried is not None:
@@ -570,11 +581,6 @@ class _Came:
     completed: list[bytes]
 
     @property
-    def redone(self) -> int:
-        """Calls that were made again before."""
-        return 0 if self.carried is None else self.carried.redone
-
-    @property
     def completed_rows(self) -> int:
         """How many rows have not left, as the task has said."""
         return 0 if self.carried is None else self.carried.completed_rows
@@ -628,10 +634,17 @@ def _adopted(carried: Carried | _Place, step: _Step, rows: _Rows) -> PartEnd | N
             return None
         for bundle in rows:
             remote.put(bundle)
-        return remote.end_part(step.patience)
+        end = remote.end_part(step.patience)
+        try:
+            step.judge(end)
+        except AsyncFunctionError:
+            # To ask for it as another owner ends it: the query calls again when it goes on.
+            RemoteTask.begin(carried.address, carried.token, carried.task, "", carried.part)
+            raise
     except ConnectionError as error:
         _logger.info("rows are called again: %s", error)
         return None
+    return end
 
 
 def _worked_off(task: HeldTask, rows: _Rows, step: _Step) -> PartEnd:
@@ -639,13 +652,15 @@ def _worked_off(task: HeldTask, rows: _Rows, step: _Step) -> PartEnd:
         for bundle in rows:
             if not task.put(bundle):
                 break
-        return task.end_part(step.patience)
+        end = task.end_part(step.patience)
+        step.judge(end)
     except BaseException:
         if step.is_broken_off():
             task.leave()
         else:
             holder().drop(task)
         raise
+    return end
 
 
 def _end(
@@ -661,7 +676,7 @@ def _end(
     kept, kept_rows = end.outputs, end.output_rows
     if step.carry_over.emit == "at_once":
         outputs, told, kept, kept_rows = [*outputs, *kept], told + kept_rows, [], 0
-    redone_total = came.redone + redone
+    redone_total = redone + (0 if came.carried is None else came.carried.redone)
     state = _state(
         step.shard,
         place,
@@ -685,8 +700,16 @@ def _end(
         oldest=end.oldest,
         told=told,
         accounts=came.accounts_for(end),
-        counts=[dict(zip(COUNTS, counts, strict=True)) for counts in end.counts],
+        counts=_named(end),
     )
+
+
+def _named(end: PartEnd) -> list[TaskMetrics]:
+    found: list[TaskMetrics] = [dict(zip(COUNTS, it, strict=True)) for it in end.counts]
+    for counts in found:
+        # A task counts all rows that left.
+        counts["emitted"] -= counts["dropped"] + counts["failed"]
+    return found
 
 
 def _emptied(shard: Shard, carried: Carried, completed: list[bytes]) -> StepEnd:

@@ -7,7 +7,7 @@ errors are told what has been too many. Runs on the thread that takes the output
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import pyarrow as pa
@@ -24,15 +24,21 @@ class TooMany:
 
     Args:
         chain: The calls.
-        contexts: Those of the operators, which count rows that a class refused.
+        contexts: Those of the operators, which count rows that a class refused; none if they are
+            not looked at.
+        rows: Whose rows these are, in errors.
     """
 
-    def __init__(self, chain: Chain, contexts: Sequence[FunctionContext]) -> None:
+    def __init__(
+        self, chain: Chain, contexts: Sequence[FunctionContext] | None, rows: str = "this task"
+    ) -> None:
         """Has seen no failure yet."""
+        of = [None] * len(chain.operators) if contexts is None else contexts
         self._operators = [
             (plan.function_name, plan.options.on_error, context)
-            for plan, context in zip(chain.operators, contexts, strict=True)
+            for plan, context in zip(chain.operators, of, strict=True)
         ]
+        self._rows = rows
         shares = (it for _, it, _ in self._operators if it.stop_ratio is not None)
         self._is_judged = False
         self._last: dict[str, dict[str, Any]] = {}
@@ -63,11 +69,24 @@ class TooMany:
             last = self._last.get(on_error.column or "", {})
             why = f"; one of them: {last['message']}" if last else ""
             msg = (
-                f"{failed} of the {ended} rows of this task have failed in `{name}`, which is too"
-                f" many for {on_error}{why}"
+                f"{failed} of the {ended} rows of {self._rows} have failed in `{name}`, which is"
+                f" too many for {on_error}{why}"
             )
             kind = last.get("kind") or ErrorKind.USER_FUNCTION_FAILED
             raise AsyncFunctionError(msg, kind, status=last.get("status"))
+
+    def judge_all(
+        self, output: Iterable[pa.RecordBatch], metrics: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Looks at rows that have all ended, whose output is there.
+
+        Raises:
+            AsyncFunctionError: If too many have failed.
+        """
+        if any(it.stop_ratio is not None for _, it, _ in self._operators):
+            for batch in output:
+                self.look_at(batch)
+            self.judge(metrics)
 
     def note(self, metrics: Sequence[Mapping[str, Any]], error: AsyncFunctionError) -> None:
         """Says that a task failed because of many rows, and not of the one in the error."""
@@ -81,9 +100,11 @@ class TooMany:
                 )
 
 
-def _failed_and_ended(counts: Mapping[str, Any], context: FunctionContext) -> tuple[int, int]:
+def _failed_and_ended(
+    counts: Mapping[str, Any], context: FunctionContext | None
+) -> tuple[int, int]:
     """Returns the rows that have failed, and all that have ended."""
     # A class refuses rows that the operator has emitted.
-    refused = int(dict(context.metrics).get("refused", 0))
+    refused = 0 if context is None else int(dict(context.metrics).get("refused", 0))
     failed, emitted = counts.get("failed", 0), counts.get("emitted", 0)
     return failed + refused, failed + emitted + counts.get("dropped", 0)

@@ -135,6 +135,42 @@ def test_each_chunk_is_told_with_its_rows_and_failures(spark, look_up, tmp_path,
     assert told[-1] == f"write_once: chunk 1 of 1 is written: {ROWS} rows"
 
 
+def test_a_wrong_key_ends_the_run_behind_its_chunk_and_the_next_run_tells_of_the_rows(
+    spark, calls, tmp_path, caplog
+):
+    key = tmp_path / "key"
+    key.write_text("wrong")
+
+    @sa.async_function("doubled long")
+    async def lookup(row):
+        calls.add(row.id)
+        if key.read_text() == "wrong":
+            raise PermissionError("no such key")
+        return {"doubled": 2 * row.id}
+
+    path, options = tmp_path / "out", {"key": "id", "chunk": 127, "on_error": "capture"}
+    with pytest.raises(sa.AsyncFunctionError) as info:
+        sa.write_once(numbers(spark), lookup, path, retry=0, **options)
+    first = sum(calls.counts().values())
+    message = str(info.value)
+    assert message.startswith(f"all {first} rows of chunk 1 of 3 have failed, and no further one")
+    assert "one of them: PermissionError: no such key. They are written" in message
+    assert info.value.kind == sa.exceptions.ErrorKind.USER_FUNCTION_FAILED
+    assert 20 <= first <= 127
+
+    key.write_text("right")
+    with caplog.at_level("INFO", logger="sparkawait"):
+        done = sa.write_once(numbers(spark), lookup, path, retry=0, **options)
+    assert f"write_once: {first} rows at `path` failed in earlier runs, and are" in caplog.text
+    assert sum(calls.counts().values()) == ROWS
+    assert done.where("error is not null").count() == first
+
+    again = sa.write_once(numbers(spark), lookup, path, again="failed", **options)
+    assert again.where("error is not null").count() == 0
+    assert ids(again) == list(range(ROWS))
+    assert sum(calls.counts().values()) == ROWS + first
+
+
 def test_where_no_logging_is_set_up_chunks_are_told_beside_the_bar_of_spark(monkeypatch, capsys):
     monkeypatch.setattr(_logger, "hasHandlers", lambda: False)
     _tell("chunk 7 of 15 is written: 13 rows")

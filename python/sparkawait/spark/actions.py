@@ -23,7 +23,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,7 +38,7 @@ from sparkawait._option import refuse_unknown
 from sparkawait._plan.called import facts_of, to_function
 from sparkawait._plan.plan import Chain, Results
 from sparkawait._plan.resolve import what_is_called
-from sparkawait.exceptions import ErrorKind
+from sparkawait.exceptions import AsyncFunctionError, ErrorKind
 from sparkawait.functions import (
     AsyncFunction,
     AsyncFunctionLike,
@@ -47,6 +47,7 @@ from sparkawait.functions import (
 )
 from sparkawait.metrics import Metrics
 from sparkawait.options import WaitArguments, WaitOptions, of_call
+from sparkawait.outcomes import ENDED_ROWS
 from sparkawait.spark.interrupts import wait_for
 from sparkawait.spark.schemas import to_arrow
 from sparkawait.spark.session import Session, is_connect
@@ -376,7 +377,9 @@ def write_once(
         options: A set of options; those that are given by themselves win over it.
         **given: The options, see `sparkawait.WaitOptions`. With ``on_error="capture"`` rows that
             failed are written and done; with ``"drop"`` they are not, and the next run calls for
-            them again. So it does for rows without a result that the function leaves out.
+            them again. So it does for rows without a result that the function leaves out. A run
+            ends, before the next chunk, when all rows of one (20 at least) have failed, as they do
+            with a wrong key; an `on_error` with a bound of its own judges in place of that.
 
     Returns:
         A reader of all rows at `path`. Of a row that failed in several runs it has the last
@@ -385,6 +388,7 @@ def write_once(
     Raises:
         ConfigurationError: If an argument is wrong, if `path` has rows with other columns, or if
             two of the missing rows have the same key. Raised before anything is called.
+        AsyncFunctionError: If all rows of a chunk have failed, and there is a next one.
 
     Examples:
         >>> done = sa.write_once(df, lookup, "/data/customers", key="id")  # doctest: +SKIP
@@ -409,6 +413,8 @@ def write_once(
     is_there = folder.check()
     if is_there:
         folder.write_none()
+        if again is None:
+            folder.tell_of_failures()
     bucket = F.pmod(F.xxhash64(*map(_column, names)), F.lit(_BUCKETS)).cast("int")
     # Sorted, so that a chunk reads few of the batches that are kept. All rows, because whatever
     # reads `path` is computed again when a chunk has been written there: Spark sees to that.
@@ -424,7 +430,11 @@ def write_once(
         for number, (first, last, held) in enumerate(chunks, 1):
             rows = rest.where(F.col(_OWN).between(first, last)).drop(_OWN)
             failed = folder.add(called(rows))
-            _tell(f"chunk {number} of {len(chunks)} is written: {_rows(held, failed)}")
+            written = f"chunk {number} of {len(chunks)}"
+            _tell(f"{written} is written: {_rows(held, failed)}")
+            is_judged = number < len(chunks) and not plan.options.on_error.is_bounded
+            if is_judged and failed == held >= ENDED_ROWS:
+                folder.fail(f"all {held} rows of {written} have failed")
     finally:
         kept.unpersist()
     if not counts and not is_there:
@@ -531,6 +541,34 @@ class _Folder:
         writer = rows.write.mode("append").option("maxRecordsPerFile", 0)
         wait_for(self.spark, lambda: writer.parquet(self.path))
         return None if observation is None else observation.get["failed"]
+
+    def tell_of_failures(self) -> None:
+        """Says how many rows have failed in earlier runs, and are not called for."""
+        failed = 0 if self.error is None else self.rows().where(self._has_failed()).count()
+        if failed:
+            _tell(
+                f"{failed} row{'s' * (failed != 1)} at `path` failed in earlier runs, and are done;"
+                " again='failed' calls for them again"
+            )
+
+    def fail(self, what: str) -> NoReturn:
+        """Ends a run whose further calls would fail, too.
+
+        Raises:
+            AsyncFunctionError: Always.
+        """
+        assert self.error is not None  # noqa: S101 - they were counted by it
+        error = _column(self.error)
+        one = self.rows().where(error.isNotNull()).select(error.alias("error")).first()
+        last = {} if one is None else one["error"].asDict()
+        msg = (
+            f"{what}, and no further one is called for; one of them: {last.get('message')}. They"
+            " are written, and done: run again with again='failed' once the cause is mended, or as"
+            " it was for the rows behind them. An `on_error` with `stop_after` or `stop_ratio`"
+            " judges in place of this"
+        )
+        kind = last.get("kind") or ErrorKind.USER_FUNCTION_FAILED
+        raise AsyncFunctionError(msg, kind, status=last.get("status"))
 
     def write_none(self) -> None:
         """Writes no rows, which ends what a run has left that was killed.

@@ -2,7 +2,7 @@
 # Signatures of the extension module; the public classes are documented in the `.py` modules.
 
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
-from typing import Any, final
+from typing import Any, NoReturn, final
 
 import pyarrow as pa
 from typing_extensions import Self
@@ -49,6 +49,7 @@ class Row(Mapping[str, Any]):
     Cells are converted when they are asked for.
     """
 
+    def __new__(cls, *_values: object, **_columns: object) -> NoReturn: ...
     @property
     def __sparkawait_attempt__(self) -> int: ...
     @property

@@ -321,3 +321,23 @@ def test_times_need_the_parser_of_today(spark):
         pytest.raises(PySparkException, match="timeParserPolicy"),
     ):
         df.select(echo("at")).collect()
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_months_are_refused_in_words_and_not_by_their_number_in_arrow(spark, nested):
+    if by_pandas(VERSION):
+        return
+    months = "interval '1-2' year to month"
+    df = spark.sql(f"select {f'array({months})' if nested else months} as m, 1L as id")
+
+    @sa.async_function("seen string")
+    async def of_row(row):
+        return {"seen": "never"}
+
+    @sa.async_udf("string")
+    async def of_value(value):
+        return "never"
+
+    for column in (of_value("m"), sa.async_udf(of_row)("m", "id")):
+        with pytest.raises(PySparkException, match="interval year to month, which PySpark does"):
+            df.select(column).collect()

@@ -21,6 +21,7 @@ from pyspark.sql.types import (
 )
 
 import sparkawait as sa
+from sparkawait._checks import warn_once
 from tests.support.redis_server import RedisServer
 from tests.support.sql_conf import sql_conf
 from tests.types.workers import ZONES, classic_udf, zones
@@ -220,8 +221,9 @@ def test_services_have_intervals_from_days_to_seconds_only(spark):
             sa.ordered_wait(spark.range(1), function)
 
 
-def test_a_value_of_a_user_defined_type_is_the_struct_inside(spark):
+def test_a_value_of_a_user_defined_type_is_the_struct_inside(spark, caplog):
     """It passes as it is; `udf` sees the object."""
+    warn_once.cache_clear()
     vectors = [Vectors.dense([1.5, -2.0]), None, Vectors.sparse(3, {1: 7.0})]
     schema = StructType([StructField("v", VectorUDT())])
     df = spark.createDataFrame([(it,) for it in vectors], schema).coalesce(1)
@@ -235,6 +237,9 @@ def test_a_value_of_a_user_defined_type_is_the_struct_inside(spark):
         return values and Vectors.dense(values)
 
     out = sa.ordered_wait(df, again)
+    told = [it.message for it in caplog.records if "user-defined type VectorUDT" in it.message]
+    assert len(told) == 1
+    assert told[0].endswith("make it one by pyspark.ml.functions.array_to_vector")
     inside = VectorUDT().sqlType().simpleString()
     assert [field.dataType.simpleString() for field in out.schema] == ["vector", inside]
     rows = out.collect()

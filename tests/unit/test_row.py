@@ -201,3 +201,15 @@ def test_two_fields_of_one_name_are_refused():
     )
     with pytest.raises(ValueError, match="two fields of one name"):
         _ = row_of({"s": cells}, pa.schema([("s", kind)])).s
+
+
+def test_a_row_that_is_made_by_hand_says_how_a_function_is_tested():
+    with pytest.raises(TypeError, match="a `Row` is made by a task; to test a function") as info:
+        sa.typing.Row(id=3)
+
+    _, line = str(info.value).splitlines()
+    assert line == 'sparkawait.arrow.ordered_wait([{"id": 3}], function).to_table()'
+
+    function = sa.async_function("n int")(lambda row: {"n": row.id})
+    found = sa.arrow.ordered_wait([{"id": 3}], function).to_table()
+    assert found.to_pylist() == [{"id": 3, "n": 3}]

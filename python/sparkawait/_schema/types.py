@@ -20,7 +20,15 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias, cast
 
 import pyarrow as pa
 
-from sparkawait._checks import fields_within, is_variant, nullable, refuse, shown, with_leaves
+from sparkawait._checks import (
+    fields_within,
+    is_variant,
+    nullable,
+    refuse,
+    shown,
+    warn_once,
+    with_leaves,
+)
 from sparkawait._core import Row
 from sparkawait._schema.classes import RowClass, names_columns
 from sparkawait._schema.ddl import (
@@ -251,6 +259,13 @@ def _part_of_json(
         item = part("valueType", "value", nullable=spec["valueContainsNull"])
         return pa.field("", pa.map_(key, item))
     if kind == "udt":
+        warn_once(
+            "`%s` has the user-defined type %s: its results are the struct that Spark keeps of it,"
+            " which pyspark.ml does not take; for a vector return an array<double>, and make it one"
+            " by pyspark.ml.functions.array_to_vector",
+            name,
+            str(spec.get("pyClass") or spec.get("class")).rsplit(".", 1)[-1],
+        )
         return _part_of_json(spec["sqlType"], name)
     msg = f"`{name}` has a type that Arrow does not carry: {shown(kind)}"
     raise ConfigurationError(msg, ErrorKind.SCHEMA_INVALID)

@@ -31,7 +31,7 @@ from sparkawait._worker.metrics import TaskMetrics
 from sparkawait.exceptions import ConfigurationError, ErrorKind, InternalError, ResultError
 from sparkawait.functions import AsyncFunction, NativeFunction
 from sparkawait.options import WaitOptions
-from sparkawait.spark.schemas import casts, check_arguments, with_zone
+from sparkawait.spark.schemas import casts, check_arguments, read_arguments, with_zone
 from sparkawait.spark.session import Times, zone_of_task
 from sparkawait.spark.shipment import Shipment
 from sparkawait.spark.tasks import run_task, with_types
@@ -300,7 +300,7 @@ class ColumnTask(Shipment):
         """Returns what Spark calls; the annotations tell it what to pass."""
 
         def evaluate(arguments: Iterator[pa.Array]) -> Iterator[pa.Array]:
-            return self.run(map(self.arguments.to_rows, arguments))
+            return self.run(read_arguments(arguments, self.arguments.to_rows))
 
         evaluate.__name__ = self.plan.function_name
         return evaluate
@@ -317,7 +317,7 @@ class ColumnTask(Shipment):
         def measured() -> Iterator[pa.RecordBatch]:
             nonlocal rows
             for batch in batches:
-                if isinstance(function, NativeFunction) and not lengths:
+                if not lengths:
                     check_arguments(function, batch.schema)
                 called = batch if nulls is None else nulls.taken_out(batch)
                 lengths.append(called.num_rows)

@@ -10,7 +10,7 @@ Pure functions, for any thread of the driver.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn, cast
 
 import pyarrow as pa
@@ -42,7 +42,7 @@ from sparkawait.functions import AsyncFunction, NativeFunction
 from sparkawait.rate_limit import RateLimit
 from sparkawait.spark.session import Session, Times, rules_of
 
-__all__ = ["PlaceOfSession", "check_arguments", "check_columns"]
+__all__ = ["PlaceOfSession", "check_arguments", "check_columns", "read_arguments"]
 
 _UNITS = ("day", "hour", "minute", "second")
 
@@ -414,13 +414,42 @@ def check_columns(plan: Plan, schema: StructType) -> None:
                 )
 
 
-def check_arguments(function: NativeFunction, schema: pa.Schema) -> None:
+_MONTHS = 21
+"""What Arrow calls ``interval year to month``; PyArrow has no class for its columns."""
+
+
+def read_arguments(arguments: Iterator[Any], read: Callable[[Any], Any]) -> Iterator[Any]:
+    """Yields what `read` makes of the arguments of a column function.
+
+    Raises:
+        ConfigurationError: If one is of a type that no column of Python has.
+    """
+    try:
+        yield from map(read, arguments)
+    except KeyError as error:
+        if error.args == (_MONTHS,):
+            _refuse_months()
+        raise
+
+
+def _refuse_months() -> NoReturn:
+    refuse(
+        "an argument is, or has within it, an interval year to month, which PySpark does not send"
+        " as Arrow data; cast it to a string, or leave it out",
+        ErrorKind.INPUT_INVALID,
+    )
+
+
+def check_arguments(function: AsyncFunction | NativeFunction, schema: pa.Schema) -> None:
     """Checks the arguments of a column function, whose types only the executor knows.
 
     Raises:
-        ConfigurationError: If texts are made of one with intervals.
+        ConfigurationError: If one is of a type that no column of Python has, or texts are made of
+            one with intervals.
     """
-    if not function.writes_texts:
+    if any(it.type.id == _MONTHS for field in schema for it in fields_within(field)):
+        _refuse_months()
+    if not isinstance(function, NativeFunction) or not function.writes_texts:
         return
     for field in schema:
         if any(pa.types.is_duration(it.type) for it in fields_within(field)):

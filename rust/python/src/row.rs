@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::datatypes::Schema;
-use pyo3::exceptions::PyKeyError;
+use pyo3::exceptions::{PyKeyError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyIterator, PyString, PyTuple};
 use sparkawait_arrow::InputBatch;
@@ -118,6 +118,19 @@ impl Row {
 #[guarded]
 #[pymethods]
 impl Row {
+    /// Says who makes rows.
+    #[new]
+    #[pyo3(signature = (*_values, **_columns))]
+    fn refuse(
+        _values: &Bound<'_, PyTuple>,
+        _columns: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        Err(PyTypeError::new_err(
+            "a `Row` is made by a task; to test a function with one, call it over an input:\
+             \nsparkawait.arrow.ordered_wait([{\"id\": 3}], function).to_table()",
+        ))
+    }
+
     /// The number of the row's channel; `None` for a row of none.
     #[getter(__sparkawait_channel__)]
     fn channel(&self) -> Option<u64> {

@@ -32,7 +32,6 @@ if sys.platform == "win32":
 from sparkawait._worker import address_space  # noqa: F401  # pyright: ignore[reportUnusedImport]  # isort: skip
 from sparkawait import arrow, exceptions, retry, typing
 from sparkawait._core import VERSION
-from sparkawait._doctor.report import show_versions
 from sparkawait.connectors import connector, http, postgres, redis
 from sparkawait.exceptions import (
     AsyncFunctionError,
@@ -98,7 +97,6 @@ __all__ = [
     "secret",
     "send",
     "ship",
-    "show_versions",
     "spark",
     "split",
     "testing",

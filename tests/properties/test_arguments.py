@@ -418,6 +418,5 @@ def test_every_public_constructor_and_function_is_tried():
         "if_empty",
         "literal",
         "preview",
-        "show_versions",
     }
     assert public - errors - made - {"lookup"} <= tried | {"retry"}

@@ -10,7 +10,6 @@ import threading
 
 import pytest
 
-import sparkawait as sa
 from sparkawait import __main__ as cli
 from sparkawait import _probe
 from sparkawait._doctor import program
@@ -167,21 +166,6 @@ def test_the_probe_needs_the_standard_library_only():
         check=False,
     )
     assert result.returncode == 0, result.stderr
-
-
-def test_show_versions_prints_what_a_bug_report_needs(monkeypatch, capsys, java):
-    java(says("17.0.11"))
-    known = {"pyspark": "4.3.0", "pyarrow": "26.0.1"}
-    monkeypatch.setattr(_probe, "version", known.get)
-
-    assert sa.show_versions() is None
-
-    told = dict(line.split(None, 1) for line in capsys.readouterr().out.splitlines())
-    assert told.keys() == {"sparkawait", "Python", "platform", "Java", *_probe.PACKAGES}
-    assert told["sparkawait"] == sa.__version__
-    assert told["Java"] == "17.0.11, of JAVA_HOME"
-    assert {name: it for name, it in told.items() if name in known} == known
-    assert told["uvloop"] == "not installed"
 
 
 def test_calls_without_spark_come_back(report):

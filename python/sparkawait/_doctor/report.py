@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import re
 import shutil
 import subprocess
@@ -14,9 +13,6 @@ from dataclasses import asdict, dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any
-
-from sparkawait import _probe
-from sparkawait._core import VERSION
 
 _LONGEST = 700
 """Characters of a message that are kept; Spark's have whole stacks in them."""
@@ -178,7 +174,7 @@ def compare_packages(report: Report, driver: Mapping[str, Any], worker: Mapping[
     return status is Status.OK
 
 
-# -- the Java that Spark would start on this machine, and the versions that a bug report needs
+# -- the Java that Spark would start on this machine
 
 _VERSION = re.compile(r"^ *java\.specification\.version = (?:1\.)?(\d+)", re.MULTILINE)
 _FULL_VERSION = re.compile(r"^ *java\.version = (\S+)", re.MULTILINE)
@@ -229,28 +225,3 @@ def look_for_java(report: Report, spark: str) -> bool:
     if int(version[1]) > newest:
         return add(f"{found}; {needed}, a newer one was not tried", Status.WARNING)
     return add(found)
-
-
-def show_versions() -> None:
-    """Prints the versions that a bug report needs: sparkawait, Python, packages, Java, platform.
-
-    It starts no Spark session. ``sparkawait doctor`` looks further: at the executors, and at calls
-    that it makes there.
-
-    Examples:
-        >>> import sparkawait as sa
-        >>> sa.show_versions()  # doctest: +SKIP
-    """
-    packages = {name: _probe.version(name) for name in _probe.PACKAGES}
-    report, spark = Report(VERSION), packages["pyspark"] or packages["pyspark-client"]
-    if spark is not None:
-        look_for_java(report, spark)
-    found = {
-        "sparkawait": VERSION,
-        "Python": f"{platform.python_implementation()} {platform.python_version()}",
-        "platform": _probe.system(),
-        **{name: version or "not installed" for name, version in packages.items()},
-        **{finding.subject: finding.text for finding in report.findings},
-    }
-    width = max(map(len, found))
-    print("\n".join(f"{name:<{width}}  {version}" for name, version in found.items()))

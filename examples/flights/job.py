@@ -24,7 +24,7 @@ from sparkawait.functions import AsyncFunction, FunctionContext, NativeFunction,
 from sparkawait.secrets import Secret
 from sparkawait.spark import Metrics
 
-HELD_PER_CALL = 50
+HELD_PER_CALL = 100
 """In the ordered mode, rows held for each call in flight. A straggler keeps those behind it from
 leaving; with room to hold them, it does not keep further calls from being made."""
 

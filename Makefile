@@ -80,9 +80,9 @@ ON_35 := tests/types/test_async_udf.py $(call on_spark,types udf errors names st
 ON_40 := $(ON_EACH)
 ON_41 := $(ON_EACH)
 
-# At night the older lines run more: 3.5 all of it, the others the tables of types, streams and Connect.
+# At night the older lines run more: 3.5 all of it, with the examples of the documents, the others the tables of types, streams and Connect.
 # 4.0 and 4.1, which are between two lines that each change is tried on, run at night only.
-ON_35_AT_NIGHT := tests/types tests/spark
+ON_35_AT_NIGHT := tests/types tests/spark tests/meta/test_readme.py
 ON_4_AT_NIGHT := tests/types $(call on_spark,types udf carry_over carry_over_vehicles) $(CONNECT)
 
 # What a JVM of the tests maps instead of loading classes one by one.

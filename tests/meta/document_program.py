@@ -54,6 +54,8 @@ def run(spark: SparkSession, name: str, code: str, folder: Path) -> None:
 
 def options_of(spark: SparkSession) -> dict[str, str]:
     """Returns the options of the session."""
+    if not hasattr(spark.conf, "getAll"):  # before Spark 4.0
+        return {row.key: row.value for row in spark.sql("SET").collect()}
     return dict(spark.conf.getAll)
 
 

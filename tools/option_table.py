@@ -12,7 +12,7 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "options.md"
 METRICS = (
     "metrics",
     "`None`",
-    "`sa.Metrics(spark)`, or `sa.Metrics()` without Spark: counters and latencies of all tasks",
+    "`sa.Metrics()`: counters and latencies of all tasks of this call",
 )
 CHAIN = (
     "chain",

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from sparkawait.spark import (
         async_udf,
         drain,
+        job,
         key_ordered_wait,
         ordered_wait,
         send,
@@ -89,6 +90,7 @@ __all__ = [
     "drain",
     "exceptions",
     "http",
+    "job",
     "key_ordered_wait",
     "ordered_wait",
     "postgres",

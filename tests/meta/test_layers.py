@@ -49,7 +49,6 @@ LAYERS = (
     ("_values",),
     ("_plan",),
     ("_worker",),
-    ("spark.session", "spark.metrics"),
     ("metrics",),
     ("arrow",),
     ("spark",),

@@ -20,7 +20,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
 import sparkawait as sa
-from sparkawait.spark import Metrics
 from sparkawait.testing import LookupServer, simulated
 from tests.spark import sessions_seen
 from tests.spark.carried import ROCKS, STORE
@@ -323,7 +322,8 @@ def results(spark: SparkSession, folder: Path) -> dict[str, Any]:
         "carried over by two": carried_over_by_two(spark, folder),
         "carried over twice": carried_over_twice(spark),
         "wrong capacity": message_of(lambda: sa.ordered_wait(numbers, double, capacity=0)),
-        "metrics": message_of(lambda: Metrics(spark)),
+        "metrics": message_of(lambda: sa.ordered_wait(numbers, double, metrics=sa.Metrics())),
+        "job": message_of(lambda: sa.job(spark)),
         "failed task": failure_of_a_task(spark),
         "metadata": sa.ordered_wait(numbers.withMetadata("id", {"unit": "m"}), double)
         .schema["id"]

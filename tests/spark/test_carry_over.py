@@ -27,6 +27,7 @@ import sparkawait as sa
 from sparkawait._worker.step import LEAST, StepEnd, _ipc
 from sparkawait.exceptions import ConfigurationError
 from sparkawait.spark import carry
+from sparkawait.spark.reports import NO_REPORTS
 from sparkawait.spark.step import PROGRESS, Step, shard_keys
 from tests.spark.calls import Once
 from tests.spark.carried import SLOW, STORE, lookup, of_each_emit, of_each_vehicle
@@ -527,7 +528,7 @@ def test_a_query_that_cannot_read_its_state_says_so_and_loses_nothing(stream, mo
 
 @pytest.mark.newest_spark
 def test_metrics_count_rows_of_all_micro_batches(spark, stream):
-    metrics = sa.Metrics(spark)
+    metrics = sa.Metrics()
     stream.gate.touch()
     stream.put(range(10))
     function = lookup(stream.calls, stream.gate)
@@ -544,7 +545,7 @@ def test_metrics_count_rows_of_all_micro_batches(spark, stream):
 def test_what_a_step_puts_out_is_joined_without_a_warning(outputs):
     """PySpark puts an empty frame behind it, for each shard and micro-batch."""
     step = object.__new__(Step)
-    step._chain, step._accumulators = SimpleNamespace(plans=()), ()
+    step._chain, step._reports = SimpleNamespace(plans=()), NO_REPORTS
     frame = step.rows(StepEnd(outputs, b"state", waits=True, carried=7))
     empty = pd.DataFrame(dict.fromkeys(frame.columns), index=[])
     with warnings.catch_warnings():

@@ -231,7 +231,7 @@ def test_limit_ends_both(spark, presence, watch):
 
 
 def test_partition_without_rows_reports_nothing(spark):
-    metrics = Metrics(spark)
+    metrics = Metrics()
     empty = spark.range(3, numPartitions=5).withColumn("key", F.col("id"))
     first = sa.ordered_wait(empty, double, metrics=metrics)
 
@@ -240,14 +240,14 @@ def test_partition_without_rows_reports_nothing(spark):
 
 
 def test_metrics_of_each_call_are_told_apart(spark):
-    metrics, of_second = Metrics(spark), Metrics(spark)
+    metrics, of_second = Metrics(), Metrics()
     first = sa.ordered_wait(numbered(spark), double, metrics=metrics)
     sa.ordered_wait(first, add_one, chain=True, metrics=of_second).count()
 
     assert metrics.snapshot()["attempts"] == of_second.snapshot()["attempts"] == ROWS
     assert list(metrics.snapshot()["operators"]) == ["double"]
 
-    both = Metrics(spark)
+    both = Metrics()
     first = sa.ordered_wait(numbered(spark), double, metrics=both)
     sa.ordered_wait(first, add_one, chain=True, metrics=both).count()
 

@@ -38,6 +38,6 @@ def test_a_key_belongs_to_key_ordered_wait(numbers, wait):
         wait(numbers, double, key="id")
 
 
-def test_metrics_are_those_of_a_session():
+def test_a_job_is_that_of_a_session():
     with pytest.raises(sa.ConfigurationError, match="`spark` must be a SparkSession, got `str`"):
-        sa.Metrics("local")
+        sa.job("local")

@@ -5,11 +5,10 @@ import gc
 import json
 import logging
 import sys
-from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
-from pyspark.accumulators import Accumulator, _accumulatorRegistry
+from pyspark.accumulators import _accumulatorRegistry
 
 import sparkawait as sa
 from sparkawait import retry
@@ -17,7 +16,9 @@ from sparkawait._plan import resolve as options
 from sparkawait._plan.plan import Chain
 from sparkawait._worker.metrics import merge, of_one_task
 from sparkawait.spark import Metrics
+from sparkawait.spark import owner as owners
 from sparkawait.spark.tasks import run_task
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -51,21 +52,16 @@ def test_merging_leaves_its_arguments_alone():
     assert (left, right) == ({"call_latency": [(0.001, 5)]}, {"call_latency": [(0.001, 2)]})
 
 
-def test_sums_that_nobody_can_read_are_not_kept():
-    """A `foreachBatch` makes some in each micro-batch, and PySpark keeps all accumulators."""
-    context = SimpleNamespace(accumulator=lambda value, kind: Accumulator(-7, value, kind))
-    metrics = Metrics(SimpleNamespace(sparkContext=context))
-    _accumulatorRegistry[-7] += {"attempts": 3}
-    assert metrics._of_spark.accumulator.value == {"attempts": 3}
-
-    del metrics
+def test_sums_that_nobody_can_read_are_not_kept(spark):
+    """A `foreachBatch` makes some in each micro-batch; the accumulator is one for all."""
+    known = len(_accumulatorRegistry)
+    for _ in range(3):
+        sa.ordered_wait(spark.range(3), double, metrics=Metrics())
+    owner = owners._owner_of(spark)
     gc.collect()
 
-    try:
-        _accumulatorRegistry[-7] += {"attempts": 4}  # of a task that ends late
-        assert not hasattr(_accumulatorRegistry[-7], "value")
-    finally:
-        del _accumulatorRegistry[-7]
+    assert len(_accumulatorRegistry) <= known + 1  # that of the owner, if this was the first call
+    assert not owner._counted_in
 
 
 def test_what_describes_one_moment_is_left_out():
@@ -76,7 +72,7 @@ def test_what_describes_one_moment_is_left_out():
 
 
 def test_no_task_gives_no_metrics(spark):
-    assert Metrics(spark).snapshot() == sa.Metrics().snapshot()
+    assert Metrics().snapshot() == sa.Metrics().snapshot()
 
 
 def test_metrics_of_all_tasks_are_added(spark):
@@ -86,7 +82,7 @@ def test_metrics_of_all_tasks_are_added(spark):
             raise OSError
         return {"doubled": 2 * row["id"]}
 
-    metrics = Metrics(spark)
+    metrics = Metrics()
     out = sa.ordered_wait(
         spark.range(100, numPartitions=4),
         fail_odd,
@@ -106,6 +102,14 @@ def test_metrics_of_all_tasks_are_added(spark):
     assert sum(count for _, count in snapshot["call_latency"]) == 150
 
 
+@pytest.fixture(params=[True, False], ids=["one host", "cluster"])
+def has_link(request, spark, monkeypatch):
+    """Whether tasks reach the driver while they run, or leave their counts in their errors."""
+    if not request.param:
+        monkeypatch.setattr(owners._owner_of(spark).reports, "address", None)
+    return request.param
+
+
 def failing_at(last, metrics, once=None):
     """Calls for ten rows in each of two tasks; the call for row `last` raises, or does it once."""
 
@@ -119,8 +123,9 @@ def failing_at(last, metrics, once=None):
     return fail, {"metrics": metrics, "capacity": 1}
 
 
+@pytest.mark.usefixtures("has_link")
 def test_what_a_failed_task_counted_is_told_apart(spark, once):
-    metrics, other = Metrics(spark), Metrics(spark)
+    metrics, other = Metrics(), Metrics()
     fail, given = failing_at(19, metrics, once)
 
     assert sa.ordered_wait(spark.range(20, numPartitions=2), fail, **given).count() == 20
@@ -136,17 +141,20 @@ def test_what_a_failed_task_counted_is_told_apart(spark, once):
     assert other.snapshot()["failed_tasks"]["tasks"] == 0
 
 
-def test_every_run_of_a_task_that_fails_a_job_is_counted(spark):
-    metrics = Metrics(spark)
+def test_every_run_of_a_task_that_fails_a_job_is_counted(spark, has_link):
+    metrics = Metrics()
     fail, given = failing_at(9, metrics)
     broken = sa.ordered_wait(spark.range(10, numPartitions=1), fail, **given)
 
     with pytest.raises(Exception, match="for row 9 of partition 0") as info:
         broken.collect()
     told = str(info.value)
-    if sys.version_info >= (3, 11):
+    mark = owners._owner_of(spark).reports.mark
+    if has_link:
+        assert mark not in told
+    elif sys.version_info >= (3, 11):
         # Not the last line of the error, which people read first.
-        assert 0 < told.index("[sparkawait.metrics") < told.index("see docs/errors.md#")
+        assert 0 < told.index(mark) < told.index("see docs/errors.md#")
 
     runs = int(spark.sparkContext.master.rstrip("]").rpartition(",")[2])
     snapshot = metrics.snapshot()
@@ -155,12 +163,13 @@ def test_every_run_of_a_task_that_fails_a_job_is_counted(spark):
     assert snapshot["failed_tasks"]["attempts"] == 10 * runs
 
 
+@pytest.mark.usefixtures("has_link")
 def test_failed_tasks_of_a_chain_and_of_a_column_are_counted(spark):
     @sa.async_function("same bigint")
     async def first(row):
         return {"same": row["id"]}
 
-    metrics = Metrics(spark)
+    metrics = Metrics()
     fail, given = failing_at(3, metrics)
     before = sa.ordered_wait(spark.range(4, numPartitions=1), first, metrics=metrics)
 
@@ -177,8 +186,8 @@ def test_failed_tasks_of_a_chain_and_of_a_column_are_counted(spark):
     assert failed["tasks"] == 3 * runs
 
 
-def test_a_call_before_the_one_that_fails_is_told_by_the_log_only(spark):
-    before, after = Metrics(spark), Metrics(spark)
+def test_a_call_before_the_one_that_fails_is_counted_on_one_host(spark, has_link):
+    before, after = Metrics(), Metrics()
     fail, given = failing_at(9, after)
     rows = sa.ordered_wait(spark.range(10, numPartitions=1), double, metrics=before)
 
@@ -186,8 +195,12 @@ def test_a_call_before_the_one_that_fails_is_told_by_the_log_only(spark):
         sa.ordered_wait(rows.drop("doubled"), fail, **given).collect()
 
     runs = int(spark.sparkContext.master.rstrip("]").rpartition(",")[2])
-    assert before.snapshot() == sa.Metrics().snapshot()
     assert after.snapshot()["failed_tasks"]["tasks"] == runs
+    if has_link:
+        # Its own task is stopped, and says so a moment later.
+        wait_until(lambda: before.snapshot()["attempts"] == 10 * runs)
+    else:
+        assert before.snapshot() == sa.Metrics().snapshot()
 
 
 def test_metrics_of_the_function_are_added(spark):
@@ -201,7 +214,7 @@ def test_metrics_of_the_function_are_added(spark):
             self.context.add_metric("bytes", 10)
             return {"doubled": 2 * row["id"]}
 
-    metrics = Metrics(spark)
+    metrics = Metrics()
 
     sa.ordered_wait(spark.range(7, numPartitions=2), Counting(), metrics=metrics).collect()
 
@@ -213,7 +226,7 @@ def test_every_task_logs_its_metrics(caplog):
     batch = pa.RecordBatch.from_pydict({"id": [1, 2, 3]})
 
     with caplog.at_level(logging.INFO, logger="sparkawait"):
-        list(run_task(Chain.of(plan), iter([batch]), [None]))
+        list(run_task(Chain.of(plan), iter([batch])))
 
     [line] = [line for line in caplog.messages if line.startswith("double, ")]
     where, _, counts = line.partition(": ")
@@ -222,7 +235,7 @@ def test_every_task_logs_its_metrics(caplog):
 
 
 def test_a_column_function_has_metrics_too(spark):
-    metrics = Metrics(spark)
+    metrics = Metrics()
     doubled = sa.async_udf(double, metrics=metrics)
 
     spark.range(10, numPartitions=2).select(doubled("id")).collect()
@@ -230,23 +243,8 @@ def test_a_column_function_has_metrics_too(spark):
     assert metrics.snapshot()["attempts"] == 10
 
 
-CALLS = {
-    "a wait function": lambda df, metrics: sa.unordered_wait(df, double, metrics=metrics),
-    "a column function": lambda df, metrics: df.select(sa.async_udf(double, metrics=metrics)("id")),
-    "write_once": lambda df, metrics: sa.write_once(
-        df, double, "nowhere", key="id", metrics=metrics
-    ),
-}
-
-
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_what_counts_in_this_process_is_refused_for_tasks_that_run_in_others(spark, call):
-    with pytest.raises(sa.ConfigurationError, match=r"give it the session: sparkawait\.Metrics\("):
-        call(spark.range(3), Metrics())
-
-
 def test_one_object_adds_up_tasks_of_spark_and_of_this_process(spark):
-    metrics = Metrics(spark)
+    metrics = Metrics()
     rows = spark.range(13, numPartitions=3)
 
     assert sa.ordered_wait(rows, double, metrics=metrics).count() == 13

@@ -75,7 +75,7 @@ def wanted(number):
 
 @pytest.mark.parametrize("wait", [sa.ordered_wait, sa.unordered_wait])
 def test_rules_are_kept_in_the_workers(spark, service, wait):
-    metrics = sa.Metrics(spark)
+    metrics = sa.Metrics()
     frame = spark.range(ROWS, numPartitions=3)
     rows = wait(frame, get(service, Checked), on_error="capture", metrics=metrics).collect()
 

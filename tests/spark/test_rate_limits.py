@@ -87,7 +87,7 @@ def test_what_services_say_is_left_lowers_limits_wherever_they_are_called(spark)
 )
 @pytest.mark.parametrize("channel", [None, "id"])
 def test_workers_keep_a_limit(spark, mode, channel):
-    metrics = sa.spark.Metrics(spark)
+    metrics = sa.spark.Metrics()
     key = {"key": "id"} if mode == "key_ordered_wait" else {}
     limits = [
         sa.RateLimit("300/s", scope="host", name="together"),
@@ -158,7 +158,7 @@ def test_a_column_function_keeps_a_limit(spark):
 
 
 def test_a_row_pays_what_a_column_an_expression_or_a_function_says(spark):
-    metrics = sa.spark.Metrics(spark)
+    metrics = sa.spark.Metrics()
     limits = [
         sa.RateLimit("9000/s", 900, "id", name="column"),
         sa.RateLimit("9000/s", 900, F.length("name") / 4, name="expression"),
@@ -176,7 +176,7 @@ def test_a_row_pays_what_a_column_an_expression_or_a_function_says(spark):
 
 
 def test_a_request_for_many_rows_pays_once(spark):
-    metrics = sa.spark.Metrics(spark)
+    metrics = sa.spark.Metrics()
     limit = sa.RateLimit("900/s", cost=3, per="request")
     out = sa.unordered_wait(
         spark.range(40, numPartitions=2), see_many, rate_limit=limit, metrics=metrics
@@ -187,7 +187,7 @@ def test_a_request_for_many_rows_pays_once(spark):
 
 
 def test_a_later_call_of_a_chain_pays_what_an_expression_says(spark):
-    metrics = sa.spark.Metrics(spark)
+    metrics = sa.spark.Metrics()
     limit = sa.RateLimit("9000/s", 900, F.col("id") + 1)
 
     first = sa.unordered_wait(spark.range(10), see, rate_limit=sa.RateLimit("900/s"))

@@ -100,7 +100,7 @@ def test_options_of_a_function_may_be_expressions(spark):
 
 
 def test_side_by_side_calls_are_chained_and_counted(spark):
-    metrics = Metrics(spark)
+    metrics = Metrics()
     limit = sa.RateLimit("1000000/s", scope="job", name="all")
 
     first = sa.unordered_wait(numbered(spark), [double, simulated()], metrics=metrics)

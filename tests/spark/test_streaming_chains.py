@@ -66,7 +66,7 @@ def plan_of(query):
 )
 def test_every_row_of_every_micro_batch_comes_out_once(spark, events, start, first, second):
     name = f"chain_{first}_{second}"
-    metrics = Metrics(spark)
+    metrics = Metrics()
     out = calls(events, first, second, metrics=metrics)
 
     query = start(out.writeStream.format("memory").queryName(name), availableNow=True)

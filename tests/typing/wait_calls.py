@@ -117,7 +117,7 @@ def accepted(df: DataFrame, batch: pa.RecordBatch) -> None:
     sa.Batch(max_bytes="64 KB")
     sa.arrow.key_ordered_wait([batch], declared, key="id", on_error=sa.OnError(column="why"))
     sa.arrow.unordered_wait([batch], declared, metrics=sa.Metrics())
-    sa.unordered_wait(df, declared, metrics=sa.Metrics(df.sparkSession))
+    sa.unordered_wait(df, declared, metrics=sa.Metrics())
     seconds: float | None = usual.timeout
     assert seconds
 
@@ -145,5 +145,5 @@ def refused(df: DataFrame, batch: pa.RecordBatch) -> None:
     sa.async_udf(declared, carry_over=True)  # pyright: ignore[reportCallIssue]
     sa.arrow.ordered_wait([batch], declared, tuning="no")  # pyright: ignore[reportArgumentType]
     sa.arrow.ordered_wait([batch], declared, metrics={})  # pyright: ignore[reportArgumentType]
-    sa.Metrics("local[2]")  # pyright: ignore[reportArgumentType]
+    sa.Metrics("local[2]")  # pyright: ignore[reportCallIssue]
     sa.WaitOptions(cache={})  # pyright: ignore[reportArgumentType]

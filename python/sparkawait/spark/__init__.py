@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from sparkawait.metrics import Metrics
 from sparkawait.spark.actions import Sent, send, split, write_once
 from sparkawait.spark.carry import drain
+from sparkawait.spark.owner import Job, job
 from sparkawait.spark.shipping import ship
 from sparkawait.spark.udf import AsyncUserDefinedFunction
 
@@ -37,10 +38,12 @@ else:
 
 __all__ = [
     "AsyncUserDefinedFunction",
+    "Job",
     "Metrics",
     "Sent",
     "async_udf",
     "drain",
+    "job",
     "key_ordered_wait",
     "ordered_wait",
     "send",

@@ -152,7 +152,7 @@ def send(
     path = None if failed is None else text(os.fspath(failed), "failed")
     found, called = _checked(df, function, of_call(options, given))
     observation = None if path is None else _observation(df)
-    metrics = None if is_connect(df) else Metrics(df.sparkSession)
+    metrics = None if is_connect(df) else Metrics()
     rows = _sent(df, found, metrics, called, _MOST_FAILURES if path is None else None)
     if path is None or observation is None:
         sums, failures = _collected(rows)
@@ -209,7 +209,7 @@ def _sent(
     task = _SendTask(
         step.chain,
         names=names,
-        accumulators=step.accumulators,
+        reports=step.reports,
         kept=to_arrow(kept, step.zone),
         inputs=len(df.columns),
         most=most,

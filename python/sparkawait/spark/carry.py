@@ -502,7 +502,7 @@ def carried(
         made.chain,
         carry.carry_over,
         columns,
-        made.accumulators,
+        made.reports,
         of_key,
         name=name,
         by=carry.by,

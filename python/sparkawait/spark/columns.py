@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import Any, NoReturn, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,17 +27,14 @@ from sparkawait._plan.plan import Chain, Plan
 from sparkawait._plan.resolve import Call
 from sparkawait._schema.types import Row
 from sparkawait._values.results import mark_beside, unlike
-from sparkawait._worker.metrics import TaskMetrics
 from sparkawait.exceptions import ConfigurationError, ErrorKind, InternalError, ResultError
 from sparkawait.functions import AsyncFunction, NativeFunction
 from sparkawait.options import WaitOptions
+from sparkawait.spark.reports import Reports
 from sparkawait.spark.schemas import casts, check_arguments, read_arguments, with_zone
 from sparkawait.spark.session import Times, zone_of_task
 from sparkawait.spark.shipment import Shipment
 from sparkawait.spark.tasks import run_task, with_types
-
-if TYPE_CHECKING:
-    from pyspark.accumulators import Accumulator
 
 # -- the rows of a column function: one result for each, in batches of the lengths that came
 #
@@ -272,7 +269,7 @@ class ColumnTask(Shipment):
     Args:
         plan: The call.
         arguments: How rows are made of the arguments.
-        accumulator: Takes the metrics of the task.
+        reports: How the driver learns of the calls.
         is_struct: Whether a result of one column is a struct, too.
         skip_null: Whether a row with a null makes no call.
         usual_zone: The time zone of the session that runs the query, if nobody has set one there.
@@ -282,7 +279,7 @@ class ColumnTask(Shipment):
         self,
         plan: Plan,
         arguments: Arguments,
-        accumulator: Accumulator[TaskMetrics] | None,
+        reports: Reports,
         *,
         is_struct: bool = False,
         skip_null: bool = False,
@@ -291,7 +288,7 @@ class ColumnTask(Shipment):
         """Starts nothing: this is the driver."""
         self.plan = plan
         self.arguments = arguments
-        self._accumulator = accumulator
+        self._reports = reports
         self._is_struct = is_struct
         self._skip_null = skip_null
         self._usual_zone = usual_zone
@@ -331,7 +328,7 @@ class ColumnTask(Shipment):
             left_out = count
 
         chain = Chain.of(self._plan_here)
-        output = run_task(chain, measured(), [self._accumulator], on_end=ended)
+        output = run_task(chain, measured(), self._reports, on_end=ended)
         if is_native:
             place = -len(self._plan_here.added_fields) - 1
             counts = Counts(lambda: rows, lambda: left_out)

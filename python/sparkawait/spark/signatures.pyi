@@ -67,7 +67,7 @@ def ordered_wait(
             be untouched. One thread drives both operators, and rows pass from one to the other
             without Spark. The query then contains no `df`, so that must not be persisted: its calls
             would be made once more.
-        metrics: Collects the metrics of all tasks, `sparkawait.Metrics` of a classic session.
+        metrics: Adds up the metrics of all tasks, see `sparkawait.Metrics`.
         options: A set of options; those that are given by themselves win over it.
         schema: The columns that the function returns, unless it declares them: a DDL string, a
             `StructType` or a `pyarrow.Schema`. Default: the function's.
@@ -178,7 +178,7 @@ def unordered_wait(
         df: A batch or streaming DataFrame, of a classic session or of Spark Connect.
         function: What is called for every row, as in `ordered_wait`.
         chain: Whether this call joins the Python worker of the call that returned `df`.
-        metrics: Collects the metrics of all tasks, `sparkawait.Metrics` of a classic session.
+        metrics: Adds up the metrics of all tasks, see `sparkawait.Metrics`.
         options: A set of options; those that are given by themselves win over it.
         schema: The columns that the function returns, unless it declares them: a DDL string, a
             `StructType` or a `pyarrow.Schema`. Default: the function's.
@@ -285,7 +285,7 @@ def key_ordered_wait(
         function: What is called for every row, as in `ordered_wait`.
         key: What makes up the key: a column, an expression, or several.
         chain: Whether this call joins the Python worker of the call that returned `df`.
-        metrics: Collects the metrics of all tasks, `sparkawait.Metrics` of a classic session.
+        metrics: Adds up the metrics of all tasks, see `sparkawait.Metrics`.
         options: A set of options; those that are given by themselves win over it.
         schema: The columns that the function returns, unless it declares them: a DDL string, a
             `StructType` or a `pyarrow.Schema`. Default: the function's.
@@ -463,7 +463,7 @@ def async_udf(
         skip_null: Whether a row in which one of the columns is null makes no call; its result is
             null. Spark computes a function for every row whatever condition stands around it, so
             the condition belongs into it: ``lookup(F.when(F.col("tier") > 1, F.col("id")))``.
-        metrics: Collects the metrics of all tasks, `sparkawait.Metrics` of a classic session.
+        metrics: Adds up the metrics of all tasks, see `sparkawait.Metrics`.
         options: A set of options; those that are given by themselves win over it.
         schema: The columns that the function returns, unless it declares them: a DDL string, a
             `StructType` or a `pyarrow.Schema`. Default: the function's.

@@ -32,18 +32,18 @@ from pyspark.sql.types import (
 
 from sparkawait._checks import refuse
 from sparkawait._plan.plan import Chain, Plan, numbered
-from sparkawait._worker.metrics import TaskMetrics, of_one_task
+from sparkawait._worker.metrics import metrics_of_chain
 from sparkawait._worker.replies import write_to_standard_error
 from sparkawait._worker.step import Bundle, Columns, Shard, StepEnd, count_rows, run_step
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.outcomes import CarryOver, Vehicle
+from sparkawait.spark.reports import Reports
 from sparkawait.spark.session import is_connect
 from sparkawait.spark.shipment import Shipment, by_value, in_micro_batch, told_to_spark
 from sparkawait.spark.tasks import Connection
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pyspark.accumulators import Accumulator
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
@@ -179,7 +179,7 @@ class Step(Shipment):
         chain: Chain,
         carry_over: CarryOver,
         columns: Columns,
-        accumulators: Sequence[Accumulator[TaskMetrics] | None],
+        reports: Reports,
         shards: Shards | None,
         *,
         name: str,
@@ -191,7 +191,7 @@ class Step(Shipment):
             chain: The calls.
             carry_over: How rows outlive a step.
             columns: The columns of the rows.
-            accumulators: Where the metrics of each operator go.
+            reports: How the driver learns of the calls.
             shards: Where rows of a key go; ``None``: to any.
             name: Tells it apart from other steps of a query, which has the same one in all runs.
             by: The columns of the key.
@@ -208,7 +208,7 @@ class Step(Shipment):
         self._carry_over = carry_over
         self._columns = columns
         self._is_ordered = any(plan.mode != "unordered" for plan in chain.plans)
-        self._accumulators = tuple(accumulators)
+        self._reports = reports
         self._shards = shards
         self._by = ", ".join(f"`{name}`" for name in by)
 
@@ -286,15 +286,18 @@ class Step(Shipment):
         return (Bundle(int(rows), payload) for rows, payload, _, _ in bundles)
 
     def _report(self, end: StepEnd) -> None:
-        is_chain = len(self._chain.plans) > 1
-        for plan, accumulator, counts in zip(
-            self._chain.plans, self._accumulators, end.counts, strict=False
-        ):
-            _logger.info("%s: %s", plan.function_name, counts)
-            if accumulator is not None:
-                own = of_one_task(counts)
-                shown = {"operators": {plan.function_name: own}} if is_chain else {}
-                accumulator.add({**own, **shown})
+        if not end.counts:
+            return
+        names = [plan.function_name for plan in self._chain.plans]
+        for name, counts in zip(names, end.counts, strict=True):
+            _logger.info("%s: %s", name, counts)
+        report = self._reports.of_task(self._chain)
+        if len(names) == 1:
+            report.totals = dict(end.counts[0])
+        else:
+            operators = dict(zip(names, end.counts, strict=True))
+            report.totals = {**metrics_of_chain(end.counts), "operators": operators}
+        report.end("succeeded")
 
 
 def _check_version(version: int) -> None:

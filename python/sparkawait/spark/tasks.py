@@ -30,15 +30,14 @@ from sparkawait._checks import refuse
 from sparkawait._plan.plan import Chain
 from sparkawait._worker import address_space
 from sparkawait._worker.holder import holder
-from sparkawait._worker.metrics import TaskMetrics, by_call, by_operator
+from sparkawait._worker.metrics import by_operator
 from sparkawait._worker.replies import write_to_standard_error
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.outcomes import CarryOver
-from sparkawait.spark.metrics import text_of_failed_task
-from sparkawait.spark.shipment import Shipment, add_to_what_is_said, told_to_spark
+from sparkawait.spark.reports import NO_REPORTS, Reports
+from sparkawait.spark.shipment import Shipment, told_to_spark
 
 if TYPE_CHECKING:
-    from pyspark.accumulators import Accumulator
     from pyspark.sql import DataFrame
 
 # -- the worker's connection to the JVM, through which PySpark passes batches
@@ -220,7 +219,7 @@ class PartitionTask(Shipment):
         names: Names to give to the input columns, further ones are left out; ``None`` if they
             have the right ones.
         result_types: Types to cast columns to that the last call returned, by name.
-        accumulators: What takes the metrics of each call.
+        reports: How the driver learns of its calls.
     """
 
     def __init__(
@@ -229,7 +228,7 @@ class PartitionTask(Shipment):
         *,
         names: Sequence[str] | None = None,
         result_types: Mapping[str, pa.DataType] | None = None,
-        accumulators: Sequence[Accumulator[TaskMetrics] | None] = (None,),
+        reports: Reports = NO_REPORTS,
     ) -> None:
         """Starts nothing: this is the driver."""
         # What `explain()` shows.
@@ -237,7 +236,7 @@ class PartitionTask(Shipment):
         self._chain = chain
         self._names = names
         self._result_types = result_types or {}
-        self._accumulators = tuple(accumulators)
+        self._reports = reports
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yields the output of the partition whose rows `batches` are."""
@@ -254,7 +253,7 @@ class PartitionTask(Shipment):
             names = self._names
             batches = (renamed(batch, names) for batch in batches)
         return run_task(
-            self._chain, batches, self._accumulators, heartbeat=HEARTBEAT_SECONDS, totals=totals
+            self._chain, batches, self._reports, heartbeat=HEARTBEAT_SECONDS, totals=totals
         )
 
 
@@ -281,7 +280,7 @@ def with_types(batch: pa.RecordBatch, types: Mapping[str, pa.DataType]) -> pa.Re
 def run_task(
     chain: Chain,
     batches: Iterator[pa.RecordBatch],
-    accumulators: Sequence[Accumulator[TaskMetrics] | None],
+    reports: Reports = NO_REPORTS,
     *,
     heartbeat: float | None = None,
     totals: dict[str, Any] | None = None,
@@ -296,7 +295,8 @@ def run_task(
     write_to_standard_error()
     context = TaskContext.get()
     partition = 0 if context is None else context.partitionId()
-    totals = {} if totals is None else totals
+    report = reports.of_task(chain)
+    report.begin()
     ended = "stopped"
     connection = Connection.of_this_worker()
     output = sparkawait.arrow.run(
@@ -305,9 +305,10 @@ def run_task(
         partition=partition,
         heartbeat=heartbeat,
         consumer_seconds=JVM_SECONDS,
-        on_metrics=totals.update,
+        on_metrics=report.update,
         on_end=on_end,
     )
+    failure: Exception | None = None
     try:
         with connection.interrupted_by_hang_up(), closing(output), told_to_spark():
             for batch in output:
@@ -317,14 +318,13 @@ def run_task(
     except Exception as error:
         # Spark has hung up, as after a `limit`; exceptions of functions are never bare.
         ended = "stopped" if isinstance(error, ConnectionError) else "failed"
-        # Nothing that a failed task adds to an accumulator is kept.
-        for accumulator, counts in _metrics(chain, totals, accumulators):
-            add_to_what_is_said(error, text_of_failed_task(accumulator, counts))
+        failure = error
         raise
     finally:
-        for accumulator, counts in _metrics(chain, totals, accumulators):
-            accumulator.add(counts)
-        for name, counts in by_operator(chain, totals):
+        report.end(ended, failure if ended == "failed" else None)
+        if totals is not None:
+            totals |= report.totals
+        for name, counts in by_operator(chain, report.totals):
             # Channels are named by what is in the rows, which is nothing for a log.
             logged = json.dumps({key: counts[key] for key in counts if key != "channels"})
             _logger.info("%s, %s, %s: %s", name, _place(context), ended, logged)
@@ -336,17 +336,6 @@ def _place(context: TaskContext | None) -> str:
         return "partition 0"
     stage, partition = context.stageId(), context.partitionId()
     return f"stage {stage}, partition {partition}, attempt {context.attemptNumber()}"
-
-
-def _metrics(
-    chain: Chain,
-    totals: Mapping[str, Any],
-    accumulators: Sequence[Accumulator[TaskMetrics] | None],
-) -> Iterator[tuple[Accumulator[TaskMetrics], TaskMetrics]]:
-    """Yields each accumulator with what to add."""
-    for accumulator, counts in zip(accumulators, by_call(chain, totals), strict=True):
-        if accumulator is not None:
-            yield accumulator, counts
 
 
 # -- what a wait function returned, as the next one of a chain finds it.
@@ -378,7 +367,7 @@ class Made:
     Attributes:
         source: The input of the first operator, with the hidden columns of all behind its own.
         chain: The calls.
-        accumulators: Where the metrics of each operator go.
+        reports: How the driver learns of the calls.
         schema: What the last operator puts out.
         zone: The time zone of the session, which its types have.
         result_types: Types to cast columns to that the last call returned, by name.
@@ -387,7 +376,7 @@ class Made:
 
     source: DataFrame
     chain: Chain
-    accumulators: tuple[Accumulator[TaskMetrics] | None, ...]
+    reports: Reports
     schema: StructType
     zone: str
     result_types: Mapping[str, pa.DataType]

@@ -28,7 +28,7 @@ from sparkawait._schema.classes import names_columns, schema_of
 from sparkawait._schema.types import ReturnsLike, to_result, to_schema
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunction, AsyncFunctionLike, NativeFunction, declared
-from sparkawait.metrics import Metrics, accumulator_of
+from sparkawait.metrics import Metrics, counted_in
 from sparkawait.options import (
     COLUMN_OPTIONS,
     OPTIONS,
@@ -48,6 +48,7 @@ from sparkawait.spark.columns import (
 )
 from sparkawait.spark.expressions import HiddenArguments
 from sparkawait.spark.interrupts import watch_cells
+from sparkawait.spark.owner import reports_of
 from sparkawait.spark.schemas import PlaceOfSession, bare, columns_for_spark, to_spark
 from sparkawait.spark.session import Session, require_packages, run_drivers_python
 
@@ -195,7 +196,7 @@ def async_udf(
         skip_null: Whether a row in which one of the columns is null makes no call; its result is
             null. Spark computes a function for every row whatever condition stands around it, so
             the condition belongs into it: ``lookup(F.when(F.col("tier") > 1, F.col("id")))``.
-        metrics: Collects the metrics of all tasks, `sparkawait.Metrics` of a classic session.
+        metrics: Adds up the metrics of all tasks, see `sparkawait.Metrics`.
         options: A set of options; those that are given by themselves win over it.
         **given: The options, see `sparkawait.WaitOptions`.
 
@@ -361,7 +362,7 @@ class AsyncUserDefinedFunction:
         self._call = call
         self._names = names
         self._hidden = hidden
-        self._accumulator = accumulator_of(metrics)
+        self._metrics = counted_in(metrics)
         self._is_struct = is_struct
         self._skip_null = skip_null
 
@@ -506,7 +507,7 @@ class AsyncUserDefinedFunction:
         task = ColumnTask(
             _plan(dropping_misses(call), self._hidden, place),
             arguments,
-            self._accumulator,
+            reports_of(session.spark, self._metrics),
             is_struct=self._is_struct,
             skip_null=self._skip_null,
             usual_zone=session.usual_zone,

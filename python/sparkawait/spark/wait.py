@@ -19,11 +19,12 @@ from sparkawait._plan import resolve as plans
 from sparkawait._plan.plan import Chain, Mode, Results
 from sparkawait.exceptions import ErrorKind
 from sparkawait.functions import AsyncFunctionsLike
-from sparkawait.metrics import Metrics, accumulator_of
+from sparkawait.metrics import Metrics
 from sparkawait.options import OPTIONS, WaitArguments, WaitOptions, has_expressions, of_call
 from sparkawait.spark.carry import carried, carry_of, check_carry_over, check_same
 from sparkawait.spark.expressions import HiddenColumns
 from sparkawait.spark.interrupts import watch_cells
+from sparkawait.spark.owner import reports_of
 from sparkawait.spark.schemas import (
     PlaceOfSession,
     casts,
@@ -75,7 +76,7 @@ def ordered_wait(
             be untouched. One thread drives both operators, and rows pass from one to the other
             without Spark. The query then contains no `df`, so that must not be persisted: its calls
             would be made once more.
-        metrics: Collects the metrics of all tasks, `sparkawait.Metrics` of a classic session.
+        metrics: Adds up the metrics of all tasks, see `sparkawait.Metrics`.
         options: A set of options; those that are given by themselves win over it.
         **given: The options, see `sparkawait.WaitOptions`.
 
@@ -108,7 +109,7 @@ def unordered_wait(
         df: A batch or streaming DataFrame, of a classic session or of Spark Connect.
         function: What is called for every row, as in `ordered_wait`.
         chain: Whether this call joins the Python worker of the call that returned `df`.
-        metrics: Collects the metrics of all tasks, `sparkawait.Metrics` of a classic session.
+        metrics: Adds up the metrics of all tasks, see `sparkawait.Metrics`.
         options: A set of options; those that are given by themselves win over it.
         **given: The options, see `sparkawait.WaitOptions`.
     """
@@ -137,7 +138,7 @@ def key_ordered_wait(
         function: What is called for every row, as in `ordered_wait`.
         key: What makes up the key: a column, an expression, or several.
         chain: Whether this call joins the Python worker of the call that returned `df`.
-        metrics: Collects the metrics of all tasks, `sparkawait.Metrics` of a classic session.
+        metrics: Adds up the metrics of all tasks, see `sparkawait.Metrics`.
         options: A set of options; those that are given by themselves win over it.
         **given: The options, see `sparkawait.WaitOptions`.
     """
@@ -161,7 +162,7 @@ def _wait(
     if step.carry is not None:
         return remember(carried(step.carry, source, names, step), step)
     task = PartitionTask(
-        step.chain, names=names, result_types=step.result_types, accumulators=step.accumulators
+        step.chain, names=names, result_types=step.result_types, reports=step.reports
     )
     return remember(source.mapInArrow(task, step.schema), step)
 
@@ -184,7 +185,7 @@ def made(
         mode: Which order the output has.
         function: What is called for every row.
         options: The options of the call.
-        metrics: Collects the metrics of all tasks.
+        metrics: Adds up the metrics of all tasks.
         chain: Whether this call joins the worker of the one that returned `df`.
         key: What makes up the key, in the key-ordered mode.
         results: What a row has of the function.
@@ -239,7 +240,7 @@ def made(
     if carry_over is not None:
         check_carry_over(df, plan, carry_over)
     if before is None:
-        chained, accumulators, carry = Chain.of(plan), (), None
+        chained, carry = Chain.of(plan), None
         if carry_over is not None:
             check_vehicle(df.sparkSession, carry_over.vehicle)
             check_only(df, plan, carry_over)
@@ -249,11 +250,11 @@ def made(
         if before.carry is not None:
             plans.check_carries_one(plan)
         chained = before.chain.then(plan, to_arrow(input_schema, zone))
-        accumulators, carry = before.accumulators, before.carry
+        carry = before.carry
     return Made(
         source=source,
         chain=chained,
-        accumulators=(*accumulators, None if metrics is None else accumulator_of(metrics)),
+        reports=reports_of(df.sparkSession, metrics, None if before is None else before.reports),
         schema=StructType([*input_schema.fields, *result_fields(plan)]),
         zone=zone,
         result_types=casts(plan, session.times),

@@ -1,0 +1,548 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs now, and what it came to: a line while an action runs, and one when it has ended.
+
+```text
+  terminal    a line in place of Spark's bar, and the summary
+  notebook    one display, which ends as the summary
+  otherwise   the log: a line each ten seconds, and the summary, at level INFO
+```
+
+Reports of tasks say what calls do; Spark is asked how many tasks there are, and whether an action
+has ended. A thread looks after both as long as something runs. Micro-batches of streams have their
+query's progress instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from pyspark.sql import SparkSession
+
+from sparkawait._worker.metrics import TaskMetrics, merge, of_one_task
+from sparkawait.spark.reports import Report
+
+__all__ = ["Actions", "Progress"]
+
+_logger = logging.getLogger("sparkawait")
+_VARIABLE = "SPARKAWAIT_PROGRESS"
+_SHOWN_BY_SPARK = "spark.ui.showConsoleProgress"
+_PAUSE = 0.4
+"""Seconds between two looks where people look on. Spark shows its bar half a second after."""
+_PAUSE_UNSEEN = 2.0
+_PAUSE_AT_THE_END = 0.05
+"""When all tasks have reported their end, and Spark is about to."""
+_LOG_SECONDS = 10.0
+_WINDOW = 5.0
+"""Rates are those of so many seconds."""
+_STUCK_SECONDS = 300.0
+_MOST_KINDS = 3
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What the calls of one action do.
+
+    Attributes:
+        function: The function, or those of a chain with ``>`` between them.
+        tasks_done: How many tasks have ended.
+        tasks: How many there are; 0 if Spark does not say.
+        rows: Rows that have left with a result, without one, or as failed.
+        rows_per_second: The same of the last five seconds.
+        attempts: Calls that have begun.
+        in_flight: Calls in flight.
+        waiting: Rows that the tasks hold.
+        failed: Rows that have failed for good.
+        oldest: How long the oldest row has been in its task, in seconds.
+        held: The share of the last five seconds in which a limit, a pause or a circuit breaker held
+            rows, from 0 to 1.
+        permits: What has been taken of each limit, by its name.
+        seconds: Since the first task began.
+    """
+
+    function: str
+    tasks_done: int
+    tasks: int
+    rows: int
+    rows_per_second: float
+    attempts: int
+    in_flight: int
+    waiting: int
+    failed: int
+    oldest: float
+    held: float
+    permits: Mapping[str, int]
+    seconds: float
+
+    def __str__(self) -> str:
+        """Says so in one line."""
+        of_all = f"/{self.tasks}" if self.tasks else ""
+        parts = [
+            f"tasks {self.tasks_done}{of_all}",
+            f"{short(self.rows)} rows",
+            f"{short(self.rows_per_second)}/s",
+            f"{short(self.in_flight)} in flight",
+        ]
+        if self.held >= 0.01 and self.permits:  # noqa: PLR2004 - per cent
+            names = ", ".join(f'"{name}"' for name in self.permits)
+            parts.append(f"waits for {names} {self.held:.0%}")
+        parts.append(f"{short(self.failed)} failed")
+        parts += [
+            f"{short(taken)} {name}"
+            for name, taken in self.permits.items()
+            if taken != self.attempts
+        ]
+        return f"{self.function}: {', '.join(parts)}"
+
+
+def short(number: float) -> str:
+    """Returns a number as people say it: 480, 12.3k, 41k, 1.20M."""
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if number >= limit * 0.9995:
+            scaled = number / (1e3 if unit == "k" else limit)
+            digits = 0 if scaled >= 99.95 else 1 if scaled >= 9.995 else 2  # noqa: PLR2004
+            return f"{scaled:.{digits}f}{unit}"
+    return f"{number:.1f}" if 0 < number < 10 and number != int(number) else f"{number:.0f}"  # noqa: PLR2004
+
+
+@dataclass
+class _Calls:
+    """The tasks of one chain of calls in an action.
+
+    Attributes:
+        function: What it calls.
+        stages: The stages that its tasks belong to.
+        running: The last report of each task that runs.
+        ended: The sums over those that have ended.
+        failed_tasks: How many of them have failed.
+        samples: When so many rows had left, and for how long limits had held rows.
+        progressed: When a row left last, or a call began.
+    """
+
+    function: str
+    stages: set[int] = field(default_factory=set[int])
+    running: dict[str, Report] = field(default_factory=dict[str, Report])
+    ended: TaskMetrics = field(default_factory=dict[str, Any])
+    failed_tasks: int = 0
+    samples: deque[tuple[float, int, float]] = field(
+        default_factory=deque[tuple[float, int, float]]
+    )
+    progressed: float = 0.0
+    is_stuck: bool = False
+
+    def take(self, report: Report, now: float) -> None:
+        task, end = report["task"], report["end"]
+        before = self.running.get(task)
+        if before is None or _rows(before["totals"]) != _rows(report["totals"]):
+            self.progressed, self.is_stuck = now, False
+        self.stages.add(report["stage"])
+        if end is None:
+            self.running[task] = report
+            return
+        self.running.pop(task, None)
+        self.ended = merge(self.ended, of_one_task(report["totals"]))
+        self.failed_tasks += end == "failed"
+
+    def sums(self) -> TaskMetrics:
+        sums = self.ended
+        for report in list(self.running.values()):
+            sums = merge(sums, of_one_task(report["totals"]))
+        return sums
+
+    def level(self, name: str) -> float:
+        return sum(it["totals"].get(name, 0) for it in self.running.values())
+
+    def progress(self, now: float, begun: float, tasks: tuple[int, int] | None) -> Progress:
+        sums = self.sums()
+        rows, held = _rows(sums), float(sums.get("held", 0.0))
+        self.samples.append((now, rows, held))
+        while self.samples[0][0] < now - _WINDOW and len(self.samples) > 2:  # noqa: PLR2004
+            self.samples.popleft()
+        since, rows_then, held_then = self.samples[0]
+        seconds = now - since if len(self.samples) > 1 else now - begun
+        rows_then, held_then = (rows_then, held_then) if len(self.samples) > 1 else (0, 0.0)
+        limits = sums.get("rate_limits", {})
+        known_done = sums.get("tasks", 0) - self.failed_tasks - len(self.running)
+        done, count = tasks or (known_done, 0)
+        ages = [it["totals"].get("oldest_age", 0.0) for it in self.running.values()]
+        of_tasks = max(len(self.running), 1)
+        return Progress(
+            function=self.function,
+            tasks_done=done,
+            tasks=count,
+            rows=rows,
+            rows_per_second=(rows - rows_then) / seconds if seconds > 0 else 0.0,
+            attempts=sums.get("attempts", 0),
+            in_flight=int(self.level("in_flight")),
+            waiting=int(self.level("queue_size")),
+            failed=sums.get("failed", 0),
+            oldest=max(ages, default=0.0),
+            held=min(max(held - held_then, 0.0) / (seconds * of_tasks), 1.0) if seconds > 0 else 0,
+            permits={name: limit["permits"] for name, limit in limits.items()},
+            seconds=now - begun,
+        )
+
+
+def _rows(counts: Mapping[str, Any]) -> int:
+    """Returns how many rows have ended."""
+    return sum(counts.get(name, 0) for name in ("emitted", "dropped", "failed"))
+
+
+def summary(function: str, sums: Mapping[str, Any], seconds: float, failed_tasks: int) -> str:
+    """Returns what the calls of an action came to, in one line."""
+    rows, calls = _rows(sums), sums.get("attempts", 0)
+    took = f"{seconds:.1f} s" if seconds < 100 else f"{seconds / 60:.1f} min"  # noqa: PLR2004
+    parts = [f"{rows:,} rows in {took}", f"{calls:,} calls"]
+    for name, says in (("retries", "retries"), ("hedged", "second calls")):
+        if sums.get(name):
+            parts.append(f"{sums[name]:,} of them {says}")
+    if sums.get("cache_hits"):
+        parts.append(f"{sums['cache_hits']:,} rows from the cache")
+    if sums.get("dropped"):
+        parts.append(f"{sums['dropped']:,} without a result")
+    parts.append(f"{sums.get('failed', 0):,} failed{_kinds(sums)}")
+    for name, limit in sums.get("rate_limits", {}).items():
+        if limit["permits"] != calls:
+            parts.append(f"{limit['permits']:,} {name}")
+    if sums.get("held"):
+        share = min(sums["held"] / (seconds * max(sums.get("tasks", 1), 1)), 1.0) if seconds else 0
+        names = ", ".join(f'"{name}"' for name in sums.get("rate_limits", {})) or "a limit"
+        if share >= 0.01:  # noqa: PLR2004 - per cent
+            parts.append(f"{names} held rows for {share:.0%} of the time")
+    if failed_tasks:
+        plural = "s" if failed_tasks > 1 else ""
+        parts.append(f"{failed_tasks} task{plural} failed and called in vain")
+    return f"sparkawait: {function}: {', '.join(parts)}"
+
+
+def _kinds(sums: Mapping[str, Any]) -> str:
+    kinds = sorted(sums.get("failures", {}).items(), key=lambda it: -it[1])
+    if not kinds:
+        return ""
+    shown = [f"{count:,} {kind}" for kind, count in kinds[:_MOST_KINDS]]
+    others = sum(count for _, count in kinds[_MOST_KINDS:])
+    return f" ({', '.join([*shown, *([f'{others:,} others'] if others else [])])})"
+
+
+class _Action:
+    """An action of Spark in which calls are made."""
+
+    def __init__(self, execution: str, now: float) -> None:
+        self.execution, self.begun = execution, now
+        self.calls: dict[str, _Calls] = {}
+        self.last = now
+
+    def take(self, report: Report, now: float) -> None:
+        self.last = now
+        function = " > ".join(name for name, _, _ in report["calls"])
+        self.calls.setdefault(function, _Calls(function)).take(report, now)
+
+    @property
+    def stages(self) -> set[int]:
+        return {stage for calls in self.calls.values() for stage in calls.stages}
+
+    @property
+    def running(self) -> list[Report]:
+        return [it for calls in self.calls.values() for it in list(calls.running.values())]
+
+
+class Spark:
+    """What Spark knows of an application; any question may find that it is gone.
+
+    Args:
+        spark: A session of it.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        """Asks nothing yet."""
+        self._session, self._context = weakref.ref(spark), weakref.ref(spark.sparkContext)
+
+    def tasks_of(self, stages: set[int]) -> tuple[int, int] | None:
+        """Returns how many tasks of some stages have ended, and how many there are."""
+        context: Any = self._context()
+        if context is None:
+            return None
+        tracker = context.statusTracker()
+        found = [it for stage in stages if (it := tracker.getStageInfo(stage)) is not None]
+        if not found:
+            return None
+        return sum(it.numCompletedTasks for it in found), sum(it.numTasks for it in found)
+
+    def has_ended(self, action: str, stages: set[int]) -> bool:
+        """Tells whether an action has ended."""
+        context: Any = self._context()
+        session: Any = self._session()
+        if context is None or context._jsc is None:  # noqa: SLF001 - it was stopped
+            return True
+        if action and session is not None:
+            execution = session._jsparkSession.sharedState().statusStore().execution(int(action))  # noqa: SLF001
+            if execution.isDefined():
+                return bool(execution.get().completionTime().isDefined())
+        return not stages & set(context.statusTracker().getActiveStageIds())
+
+    def cancel(self, stages: set[int]) -> int:
+        """Cancels the jobs that run some of these stages; returns how many there were."""
+        context: Any = self._context()
+        if context is None:
+            return 0
+        tracker, count = context.statusTracker(), 0
+        for job_id in tracker.getActiveJobsIds():
+            info = tracker.getJobInfo(job_id)
+            if info is not None and stages & set(info.stageIds):
+                context._jsc.sc().cancelJob(job_id, "by sparkawait's job.stop()")  # noqa: SLF001
+                count += 1
+        return count
+
+    def hide_bar(self) -> None:
+        """Has Spark's own bar wait for half a second more."""
+        context: Any = self._context()
+        if context is not None and context._jsc is not None:  # noqa: SLF001
+            bar = context._jsc.sc().progressBar()  # noqa: SLF001
+            if bar.isDefined():
+                bar.get().finishAll()
+
+    def says_no(self) -> bool:
+        """Tells whether the user wants no progress of Spark either."""
+        context: Any = self._context()
+        return context is not None and context.getConf().get(_SHOWN_BY_SPARK) == "false"
+
+
+class Screen(Protocol):
+    """Where progress is shown."""
+
+    pause: float
+
+    def show(self, lines: Sequence[str]) -> None:
+        """Shows what runs."""
+        ...
+
+    def end(self, line: str) -> None:
+        """Shows what an action came to."""
+        ...
+
+
+class Terminal:
+    """The last line of a terminal, in place of Spark's bar."""
+
+    pause = _PAUSE
+
+    def __init__(self, spark: Spark) -> None:
+        """Has shown nothing."""
+        self._spark = spark
+        self._is_shown = False
+
+    def show(self, lines: Sequence[str]) -> None:
+        """Shows the first action, and how many others there are."""
+        self._spark.hide_bar()
+        others = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
+        width = os.get_terminal_size(sys.stderr.fileno()).columns
+        text = (lines[0] + others)[: max(width - 1, 20)] if lines else ""
+        if text or self._is_shown:
+            sys.stderr.write(f"\r\033[K{text}")
+            sys.stderr.flush()
+        self._is_shown = bool(text)
+
+    def end(self, line: str) -> None:
+        """Writes a line that stays."""
+        sys.stderr.write(f"\r\033[K{line}\n")
+        sys.stderr.flush()
+        self._is_shown = False
+
+
+class Notebook:
+    """One display of a cell, which is written again and again."""
+
+    pause = _PAUSE
+
+    def __init__(self, display: Callable[..., Any]) -> None:
+        """Takes IPython's function."""
+        self._display = display
+        self._handle: Any = None
+
+    def show(self, lines: Sequence[str]) -> None:
+        """Shows all actions."""
+        if lines:
+            self._write("\n".join(lines))
+
+    def end(self, line: str) -> None:
+        """Leaves a line, and begins another display next time."""
+        self._write(line)
+        self._handle = None
+
+    def _write(self, text: str) -> None:
+        data = {"text/plain": text}
+        if self._handle is None:
+            self._handle = self._display(data, raw=True, display_id=True)
+        else:
+            self._handle.update(data, raw=True)
+
+
+class Log:
+    """The log, now and then."""
+
+    def __init__(self, pause: float) -> None:
+        """Has written nothing."""
+        self.pause = pause
+        self._next = 0.0
+
+    def show(self, lines: Sequence[str]) -> None:
+        """Writes what runs, each ten seconds."""
+        now = time.monotonic()
+        if lines and now >= self._next:
+            self._next = now + _LOG_SECONDS
+            for line in lines:
+                _logger.info("%s", line)
+
+    def end(self, line: str) -> None:
+        """Writes a line."""
+        _logger.info("%s", line.removeprefix("sparkawait: "))
+
+
+def screen_of(spark: Spark) -> Screen:
+    """Returns where progress is shown now."""
+    said = os.environ.get(_VARIABLE, "")
+    log = Log(_PAUSE_UNSEEN)
+    if said == "0" or (said != "1" and spark.says_no()):
+        return log
+    module = sys.modules.get("IPython")
+    shell = None if module is None else module.get_ipython()
+    if shell is not None and getattr(shell, "kernel", None) is not None:
+        from IPython.display import display  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
+
+        return Notebook(display)
+    return Terminal(spark) if sys.stderr is not None and sys.stderr.isatty() else log
+
+
+class Actions:
+    """The actions of an application in which calls are made.
+
+    Args:
+        spark: A session of the application.
+        lost: Takes the last report of a task that has ended without a word, as one that failed.
+    """
+
+    def __init__(self, spark: SparkSession, lost: Callable[[Report], None]) -> None:
+        """Watches nothing yet."""
+        self._spark = Spark(spark)
+        self._lost = lost
+        self._changed = threading.Condition()
+        self._actions: dict[str, _Action] = {}
+        self._is_watched = False
+
+    def take(self, report: Report) -> None:
+        """Takes a report of a task."""
+        if report["of_stream"]:
+            return
+        key = report["action"] or f"stage {report['stage']}"
+        now = time.monotonic()
+        with self._changed:
+            action = self._actions.get(key)
+            if action is None:
+                action = self._actions[key] = _Action(report["action"], now)
+            action.take(report, now)
+            if not self._is_watched:
+                self._is_watched = True
+                threading.Thread(
+                    target=self._watch, name="sparkawait-progress", daemon=True
+                ).start()
+            elif not action.running:
+                self._changed.notify()
+
+    def progress(self) -> list[Progress]:
+        """Returns what runs now."""
+        with self._changed:
+            actions = list(self._actions.values())
+        now, found = time.monotonic(), list[Progress]()
+        for action in actions:
+            for calls in list(action.calls.values()):
+                if calls.running:
+                    found.append(calls.progress(now, action.begun, self._tasks_of(calls)))
+        return found
+
+    def stop(self) -> int:
+        """Cancels the jobs that make calls now."""
+        with self._changed:
+            stages = {stage for action in self._actions.values() for stage in action.stages}
+        return self._spark.cancel(stages) if stages else 0
+
+    def _tasks_of(self, calls: _Calls) -> tuple[int, int] | None:
+        try:
+            return self._spark.tasks_of(calls.stages)
+        except Exception:  # noqa: BLE001 - an interrupt closes its connections, or it is gone
+            return None
+
+    def _watch(self) -> None:
+        screen = screen_of(self._spark)
+        while True:
+            with self._changed:
+                actions = dict(self._actions)
+                if not actions:
+                    self._is_watched = False
+                    return
+            for key, action in actions.items():
+                if self._has_ended(action):
+                    self._end(key, action, screen)
+            lines = [str(it) for it in self.progress()]
+            with contextlib.suppress(Exception):  # a screen that is gone
+                screen.show(lines)
+            self._warn(list(actions.values()))
+            with self._changed:
+                is_at_end = any(not it.running for it in self._actions.values())
+                self._changed.wait(
+                    min(_PAUSE_AT_THE_END, screen.pause) if is_at_end else screen.pause
+                )
+
+    def _has_ended(self, action: _Action) -> bool:
+        try:
+            return self._spark.has_ended(action.execution, action.stages)
+        except Exception:  # noqa: BLE001 - Spark does not answer, and may be gone
+            return not action.running and time.monotonic() - action.last > _PAUSE_UNSEEN
+
+    def _end(self, key: str, action: _Action, screen: Screen) -> None:
+        # What has said nothing by now will say nothing more.
+        for report in action.running:
+            self._lost({**report, "end": "failed"})
+        with self._changed:
+            self._actions.pop(key, None)
+        seconds = time.monotonic() - action.begun
+        for calls in action.calls.values():
+            line = summary(calls.function, calls.sums(), seconds, calls.failed_tasks)
+            with contextlib.suppress(Exception):
+                screen.end(line)
+
+    def _warn(self, actions: Sequence[_Action]) -> None:
+        now = time.monotonic()
+        for action in actions:
+            for calls in action.calls.values():
+                is_stuck = calls.running and now - calls.progressed >= _STUCK_SECONDS
+                if not is_stuck or calls.is_stuck:
+                    continue
+                calls.is_stuck = True
+                _logger.warning(
+                    "%s", stuck(calls.progress(now, action.begun, None), now - calls.progressed)
+                )
+
+
+def stuck(progress: Progress, seconds: float) -> str:
+    """Returns the warning about calls that do not go on."""
+    held = [
+        f"{progress.waiting:,} rows are in the tasks",
+        f"the oldest for {progress.oldest:.0f} s",
+    ]
+    if progress.in_flight:
+        held.insert(0, f"{progress.in_flight:,} calls are in flight")
+    elif progress.permits:
+        held.insert(0, f"no call is in flight; a limit holds them: {', '.join(progress.permits)}")
+    return (
+        f"no row of `{progress.function}` has left for {seconds / 60:.0f} minutes:"
+        f" {', '.join(held)}; `timeout` and `attempt_timeout` bound calls"
+    )

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a task of Spark tells the driver of its calls: when it begins, each second, and at its end.
+
+```text
+  on one host        a socket in a folder of the driver: at any time, whatever the task comes to
+  otherwise          the accumulator, which Spark keeps of a task that succeeds
+                     the error of a task that fails, since Spark keeps nothing else of it
+```
+
+A report names its task and has all that it has counted so far, so the driver may get one twice.
+Made on the driver, pickled, and used on the task thread of an executor.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict
+from uuid import uuid4
+
+from pyspark import TaskContext
+from pyspark.accumulators import AccumulatorParam
+
+from sparkawait._plan.plan import Chain
+from sparkawait._worker.metrics import TaskMetrics, by_call
+from sparkawait.spark.shipment import add_to_what_is_said
+
+if TYPE_CHECKING:
+    from pyspark.accumulators import Accumulator
+
+__all__ = ["NO_REPORTS", "Arriving", "Report", "Reports", "TaskReport", "in_errors", "read"]
+
+_logger = logging.getLogger("sparkawait")
+_EXECUTION = "spark.sql.execution.id"
+_QUERY = "sql.streaming.queryId"
+_CHANNELS = ("channels", "other_channels")
+"""Named by what is in the rows, which is nothing for an error and no text for JSON."""
+_LATENCY = "call_latency"
+_PATIENCE = 0.5
+"""Seconds that a report may take. The next one has all that is in one that was lost."""
+_PATIENCE_AT_THE_END = 2.0
+"""The same of the last one. Spark waits so long for a worker whose task it has killed."""
+_IN_ERROR = re.compile(r"\[sparkawait\.metrics (\w+) (\{.*\})\]")
+
+
+class Report(TypedDict):
+    """What a task tells.
+
+    Attributes:
+        task: Names the run of these calls in a task; no other one has the same.
+        stage: Its stage.
+        partition: Its partition.
+        attempt: How often it was run before.
+        action: The execution of Spark SQL that it belongs to; nothing for an action on an RDD.
+        of_stream: Whether it belongs to a streaming query.
+        calls: For each call of its chain the function's name, the object that counts it, if there
+            is one, and the counts.
+        totals: What the calls have counted together, levels included.
+        end: How it has ended: ``"succeeded"``, ``"failed"``, ``"stopped"``, or not yet.
+    """
+
+    task: str
+    stage: int
+    partition: int
+    attempt: int
+    action: str
+    of_stream: bool
+    calls: list[tuple[str, str | None, TaskMetrics]]
+    totals: TaskMetrics
+    end: str | None
+
+
+class Reports:
+    """How the tasks of some calls reach the driver.
+
+    Args:
+        accumulator: That of the application; ``None`` on Spark Connect, which has none.
+        address: The path of the driver's socket, if the tasks are on its host.
+        counted_by: Which `sparkawait.Metrics` counts each call.
+        mark: Tells reports in errors from what else may be there.
+    """
+
+    def __init__(
+        self,
+        accumulator: Accumulator[list[Report]] | None,
+        address: str | None,
+        counted_by: Sequence[str | None] = (),
+        mark: str = "",
+    ) -> None:
+        """Tells nothing yet."""
+        self.mark = mark
+        self.accumulator = accumulator
+        self.address = address
+        self.counted_by = tuple(counted_by)
+
+    def then(self, counted_by: str | None) -> Reports:
+        """Returns those of a chain that has one more call."""
+        counted = (*self.counted_by, counted_by)
+        return Reports(self.accumulator, self.address, counted, self.mark)
+
+    def of_task(self, chain: Chain) -> TaskReport:
+        """Returns the reports of the task that this thread runs."""
+        return TaskReport(self, chain, TaskContext.get())
+
+
+NO_REPORTS = Reports(None, None)
+"""Those of tasks that have no driver, or none that is listening."""
+
+
+class TaskReport:
+    """Tells the driver of one task.
+
+    Attributes:
+        totals: What it has counted, as it was told last.
+    """
+
+    def __init__(self, reports: Reports, chain: Chain, context: TaskContext | None) -> None:
+        """Has told nothing."""
+        self.totals: TaskMetrics = {}
+        self._task = uuid4().hex
+        self._reports, self._chain, self._context = reports, chain, context
+
+    def begin(self) -> None:
+        """Tells that the task begins."""
+        self._send(None)
+
+    def update(self, totals: Mapping[str, Any]) -> None:
+        """Tells what the task has counted so far."""
+        self.totals.update(totals)
+        self._send(None)
+
+    def end(self, how: str, error: Exception | None = None) -> None:
+        """Tells what the task has counted, which ends.
+
+        Args:
+            how: How it ends.
+            error: What it fails with, which takes the report along if there is no other way.
+        """
+        if self._context is None:
+            return
+        if how != "succeeded" and self._send(how):
+            return
+        accumulator = self._reports.accumulator
+        if accumulator is None:
+            return
+        if error is None:
+            # Spark waits for it before the action ends, so it is there when one looks.
+            accumulator.add([self._report(self._context, how, with_channels=True)])
+        else:
+            text = json.dumps(self._report(self._context, how))
+            add_to_what_is_said(error, f"[sparkawait.metrics {self._reports.mark} {text}]")
+
+    def _send(self, end: str | None) -> bool:
+        """Sends a report; returns whether the driver has it. At an end, it says that it does."""
+        address = self._reports.address
+        if address is None or self._context is None:
+            return False
+        text = json.dumps(self._report(self._context, end)).encode()
+        try:
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.settimeout(_PATIENCE if end is None else _PATIENCE_AT_THE_END)
+                connection.connect(address)
+                connection.sendall(text)
+                connection.shutdown(socket.SHUT_WR)
+                return end is not None and bool(connection.recv(1))
+        except OSError as error:
+            _logger.debug("a report has not reached the driver: %s", error)
+            return False
+
+    def _report(
+        self, context: TaskContext, end: str | None, *, with_channels: bool = False
+    ) -> Report:
+        totals, counts = self.totals, by_call(self._chain, self.totals)
+        if not with_channels:
+            totals = {name: of for name, of in totals.items() if name not in _CHANNELS}
+            counts = [
+                {name: of for name, of in each.items() if name not in _CHANNELS} for each in counts
+            ]
+        names = [plan.function_name for plan in self._chain.plans]
+        by = self._reports.counted_by or (None,) * len(names)
+        return Report(
+            task=self._task,
+            stage=context.stageId(),
+            partition=context.partitionId(),
+            attempt=context.attemptNumber(),
+            action=context.getLocalProperty(_EXECUTION) or "",
+            of_stream=context.getLocalProperty(_QUERY) is not None,
+            calls=list(zip(names, by, counts, strict=True)),
+            totals=totals,
+            end=end,
+        )
+
+
+def read(text: str | bytes) -> Report:
+    """Returns a report that was sent as text."""
+    report: Report = json.loads(text)
+    report["calls"] = [(name, by, _with_pairs(counts)) for name, by, counts in report["calls"]]
+    report["totals"] = _with_pairs(report["totals"])
+    return report
+
+
+def _with_pairs(counts: TaskMetrics) -> TaskMetrics:
+    """Returns counts of JSON, which has no tuples, as the task had them."""
+    read = dict(counts)
+    if _LATENCY in read:
+        read[_LATENCY] = [(seconds, count) for seconds, count in read[_LATENCY]]
+    if "operators" in read:
+        read["operators"] = {name: _with_pairs(of) for name, of in read["operators"].items()}
+    return read
+
+
+def in_errors(errors: Iterator[str], mark: str) -> Iterator[Report]:
+    """Yields the reports with this mark in the errors of tasks."""
+    for error in errors:
+        for found, text in _IN_ERROR.findall(error):
+            if found == mark:
+                yield read(text)
+
+
+class Arriving(AccumulatorParam[list[Report]]):
+    """Hands on what tasks add to the accumulator; tasks get one that only collects.
+
+    Args:
+        take: Takes a report, on the driver.
+    """
+
+    def __init__(self, take: Callable[[Report], None] | None = None) -> None:
+        """Has nothing."""
+        self._take = take
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Leaves the driver's part on the driver."""
+        return (Arriving, ())
+
+    def zero(self, value: list[Report]) -> list[Report]:  # noqa: ARG002 - Spark's signature
+        """Returns no report."""
+        return []
+
+    def addInPlace(self, value1: list[Report], value2: list[Report]) -> list[Report]:  # noqa: N802
+        """Takes the reports `value2`."""
+        if self._take is None:
+            return [*value1, *value2]
+        for report in value2:
+            self._take(report)
+        return []

@@ -1,0 +1,416 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The owner of an application's calls: numbers that are those of the service, and an end."""
+
+import asyncio
+import logging
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import sparkawait as sa
+from sparkawait.spark import owner as owners
+from sparkawait.spark import progress
+from sparkawait.spark.progress import Actions, Notebook, Terminal, short, summary
+from tests.meta.repository import ROOT
+from tests.spark.calls import CallLog
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(150)]
+
+
+def calls_so_far(spark, function) -> int:
+    """Calls of a function in tasks that have failed, or not."""
+    counts = sa.job(spark).metrics["functions"].get(function.name)
+    return 0 if counts is None else counts["attempts"] + counts["failed_tasks"]["attempts"]
+
+
+def test_all_calls_of_an_application_are_counted_by_function(spark, calls):
+    @sa.async_function("a long")
+    async def asks_3(row):
+        calls.add("3")
+        return {"a": row.id * 3}
+
+    @sa.async_function("b long")
+    async def asks_7(row):
+        calls.add("7")
+        if row.id % 7 == 5:
+            raise ConnectionError("no")
+        return {"b": row.id * 7}
+
+    before = sa.job(spark).metrics["attempts"]
+    rows = spark.range(37, numPartitions=3)
+    chained = sa.ordered_wait(sa.ordered_wait(rows, asks_3), asks_7, chain=True, on_error="drop")
+    assert chained.count() == 32
+    assert rows.select(sa.async_udf(asks_3)("id")).count() == 37
+    rows.select(sa.async_udf(asks_3)("id").alias("v")).where("v > 0").collect()
+
+    metrics = sa.job(spark).metrics
+    assert metrics["functions"][asks_7.name]["failed"] == 5
+    assert calls_so_far(spark, asks_3) == calls.counts()["3"]
+    assert calls_so_far(spark, asks_7) == calls.counts()["7"] == 37
+    assert metrics["attempts"] - before == calls.counts().total()
+
+
+def test_calls_of_a_task_that_is_killed_are_counted(spark, calls, tmp_path):
+    """Spark keeps nothing of a task whose process was killed, and runs it again."""
+    killed = tmp_path / "killed"
+
+    @sa.async_function("v long")
+    async def dies(row):
+        calls.add(row.id)
+        # Reports come each second, and this one is the second of its task.
+        if row.id == 23 and not killed.exists():
+            await asyncio.sleep(2.3)
+            killed.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {"v": row.id}
+
+    assert sa.ordered_wait(spark.range(37, numPartitions=1), dies).count() == 37
+
+    wait_until(lambda: not sa.job(spark).progress)
+    assert calls.counts().total() > 37
+    wait_until(lambda: calls_so_far(spark, dies) == calls.counts().total())
+    failed = sa.job(spark).metrics["functions"][dies.name]["failed_tasks"]
+    assert failed["attempts"] == calls.counts().total() - 37
+
+
+def endless_function(calls: CallLog):
+    @sa.async_function("v long", timeout=None)
+    async def ask_for_ever(row):
+        calls.add(row.id)
+        await asyncio.Event().wait()
+
+    return ask_for_ever
+
+
+def test_stop_ends_the_jobs_that_call_and_no_other(spark, calls):
+    @sa.async_function("w long")
+    async def waits_elsewhere(row):
+        return {"w": row.id}
+
+    job, rows = sa.job(spark), spark.range(13, numPartitions=2)
+    assert job.stop() == 0
+    endless = endless_function(calls)
+    out = sa.unordered_wait(rows, endless, capacity=3)
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(lambda: out.write.format("noop").mode("overwrite").save())
+        wait_until(lambda: calls.counts().total() >= 3)
+        [runs] = job.progress
+        assert (runs.function, runs.tasks, runs.rows) == (endless.name, 2, 0)
+        assert f"{endless.name}: tasks 0/2, 0 rows" in repr(job)
+        assert job.stop() == 1
+        with pytest.raises(Exception, match=r"cancelled by sparkawait's job\.stop\(\)"):
+            writing.result()
+    begun = calls.counts().total()
+
+    wait_until(lambda: not job.progress)
+    assert repr(job) == "sparkawait: no calls"
+    assert calls.counts().total() == begun
+    assert job.stop() == 0
+    assert sa.unordered_wait(rows, waits_elsewhere).count() == 13
+    wait_until(lambda: calls_so_far(spark, endless) == begun)
+
+
+def test_stop_leaves_streams_alone(spark, calls, tmp_path):
+    rows = spark.readStream.format("rate").option("rowsPerSecond", 13).load()
+
+    @sa.async_function("v long")
+    async def of_a_stream(row):
+        calls.add(row.value)
+        return {"v": row.value}
+
+    stream = sa.unordered_wait(rows, of_a_stream).writeStream.format("noop")
+    query = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    try:
+        wait_until(lambda: calls.counts().total() > 0)
+        assert sa.job(spark).progress == []
+        assert sa.job(spark).stop() == 0
+        done = calls.counts().total()
+        wait_until(lambda: calls.counts().total() > done)
+        assert query.exception() is None
+    finally:
+        query.stop()
+
+
+def test_sessions_of_an_application_have_one_owner(spark):
+    assert owners._owner_of(spark.newSession()) is owners._owner_of(spark)
+
+
+def test_a_report_that_nobody_understands_changes_nothing(spark):
+    import socket
+
+    address = owners._owner_of(spark).reports.address
+    before = sa.job(spark).metrics["attempts"]
+    for text in (b"", b"{", b'{"task": 1}', b"\xff" * 1000):
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(address)
+            connection.sendall(text)
+            connection.shutdown(socket.SHUT_WR)
+            assert connection.recv(1) == b""
+
+    assert sa.job(spark).metrics["attempts"] == before
+    assert os.stat(os.path.dirname(address)).st_mode & 0o777 == 0o700  # noqa: PTH116, PTH120
+
+
+# -- what is shown
+
+
+class SparkOfTest:
+    """Spark, as the watcher asks it."""
+
+    def __init__(self):
+        self.tasks, self.ended, self.hidden = (3, 8), set(), 0
+
+    def tasks_of(self, stages):
+        return self.tasks
+
+    def has_ended(self, action, stages):
+        return action in self.ended
+
+    def hide_bar(self):
+        self.hidden += 1
+
+
+def report(task="a", end=None, action="7", **totals):
+    base = dict.fromkeys(("emitted", "dropped", "failed", "attempts", "in_flight"), 0)
+    counts = {**base, "tasks": 1, **totals}
+    return {
+        "task": task,
+        "stage": 4,
+        "partition": 0,
+        "attempt": 0,
+        "action": action,
+        "of_stream": False,
+        "end": end,
+        "calls": [("look_up", None, counts)],
+        "totals": counts,
+    }
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    class Clock:
+        now = 100.0
+
+    monkeypatch.setattr(progress.time, "monotonic", lambda: Clock.now)
+    return Clock
+
+
+@pytest.fixture
+def actions(monkeypatch, spark):
+    """Actions that nobody watches, of a Spark that says what the test has it say."""
+    lost = []
+    found = Actions(spark, lost.append)
+    found.lost, found._spark, found._is_watched = lost, SparkOfTest(), True
+    return found
+
+
+def test_a_line_says_what_runs_and_what_it_waits_for(actions, clock):
+    limits = {"tokens": {"permits": 36_000, "parts": 1}}
+    actions.take(report(emitted=10_400, attempts=10_400, in_flight=40, rate_limits=limits))
+    assert actions.progress()[0].rows_per_second == 0
+    clock.now += 4
+    limits = {"tokens": {"permits": 41_000, "parts": 1}}
+    actions.take(
+        report(emitted=12_320, failed=3, attempts=12_417, in_flight=97, held=2.44)
+        | {
+            "totals": report(
+                emitted=12_320,
+                failed=3,
+                attempts=12_417,
+                in_flight=97,
+                held=2.44,
+                rate_limits=limits,
+            )["totals"]
+        }
+    )
+
+    [found] = actions.progress()
+    assert str(found) == (
+        'look_up: tasks 3/8, 12.3k rows, 481/s, 97 in flight, waits for "tokens" 61%, 3 failed,'
+        " 41.0k tokens"
+    )
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        *[(0, "0"), (7, "7"), (3.25, "3.2"), (480.4, "480"), (9_990, "9990"), (12_345, "12.3k")],
+        *[(99_960, "100k"), (412_700, "413k"), (999_600, "1.00M"), (1_204_000, "1.20M")],
+        (3.7e9, "3.70G"),
+    ],
+)
+def test_numbers_are_as_people_say_them(number, said):
+    assert short(number) == said
+
+
+def test_a_summary_says_what_it_came_to():
+    sums = {
+        "tasks": 4,
+        "emitted": 33_400,
+        "dropped": 9,
+        "failed": 3,
+        "attempts": 33_425,
+        "retries": 13,
+        "cache_hits": 70,
+        "held": 139.6,
+        "rate_limits": {"tokens": {"permits": 112_000, "parts": 1}},
+    }
+    assert summary("look_up", sums, 69.84, 2) == (
+        "sparkawait: look_up: 33,412 rows in 69.8 s, 33,425 calls, 13 of them retries, 70 rows from"
+        ' the cache, 9 without a result, 3 failed, 112,000 tokens, "tokens" held rows for 50% of'
+        " the time, 2 tasks failed and called in vain"
+    )
+
+
+class Seen:
+    """A screen that remembers."""
+
+    pause = 0.0
+
+    def __init__(self):
+        self.lines, self.ends = [], []
+
+    def show(self, lines):
+        self.lines.append(list(lines))
+
+    def end(self, line):
+        self.ends.append(line)
+
+
+def test_an_action_ends_with_its_summary_and_lost_tasks_are_told(actions, clock, monkeypatch):
+    seen = Seen()
+    monkeypatch.setattr(progress, "screen_of", lambda spark: seen)
+    actions.take(report("a", emitted=7, attempts=7))
+    actions.take(report("b", emitted=6, attempts=11, in_flight=5))
+    clock.now += 3
+    actions.take(report("a", end="succeeded", emitted=13, attempts=13))
+    actions._spark.ended.add("7")
+    actions._watch()
+
+    assert [(it["task"], it["end"]) for it in actions.lost] == [("b", "failed")]
+    assert seen.ends == ["sparkawait: look_up: 19 rows in 3.0 s, 24 calls, 0 failed"]
+    assert actions.progress() == []
+
+
+def test_rows_that_do_not_leave_are_told_once(actions, clock, caplog):
+    actions.take(report(attempts=97, in_flight=97, queue_size=113, oldest_age=3.5))
+    with caplog.at_level(logging.WARNING, logger="sparkawait"):
+        for _ in range(3):
+            clock.now += 200
+            totals = {"attempts": 97, "in_flight": 97, "queue_size": 113}
+            actions.take(report(**totals, oldest_age=clock.now - 96.5))
+            actions._warn(list(actions._actions.values()))
+
+    [told] = caplog.messages
+    assert told == (
+        "no row of `look_up` has left for 7 minutes: 97 calls are in flight, 113 rows are in the"
+        " tasks, the oldest for 404 s; `timeout` and `attempt_timeout` bound calls"
+    )
+
+
+def test_a_terminal_has_one_line_in_place_of_sparks_bar(monkeypatch):
+    import io
+
+    spark, written = SparkOfTest(), io.StringIO()
+    monkeypatch.setattr(sys, "stderr", written)
+    monkeypatch.setattr(written, "fileno", lambda: 2, raising=False)
+    monkeypatch.setattr(os, "get_terminal_size", lambda _: os.terminal_size((31, 24)))
+    terminal = Terminal(spark)
+    terminal.show(["look_up: tasks 3/8, 12.3k rows, 480/s", "other: tasks 0/1"])
+    terminal.end("sparkawait: done")
+    terminal.show([])
+
+    assert written.getvalue() == (
+        "\r\033[Klook_up: tasks 3/8, 12.3k rows\r\033[Ksparkawait: done\n"
+    )
+    assert spark.hidden == 2
+
+
+def test_a_notebook_has_one_display_for_an_action():
+    shown = []
+
+    class Handle:
+        def update(self, data, *, raw):
+            shown.append(("update", data["text/plain"], raw))
+
+    def display(data, *, raw, display_id):
+        shown.append(("new", data["text/plain"], raw and display_id))
+        return Handle()
+
+    notebook = Notebook(display)
+    notebook.show([])
+    notebook.show(["one"])
+    notebook.show(["one", "two"])
+    notebook.end("done")
+    notebook.show(["three"])
+
+    assert shown == [
+        *[("new", "one", True), ("update", "one\ntwo", True), ("update", "done", True)],
+        ("new", "three", True),
+    ]
+
+
+PROGRAM = """
+import asyncio, sys
+from pyspark.sql import SparkSession
+import sparkawait as sa
+
+@sa.async_function("half double")
+async def half(row):
+    await asyncio.sleep(0.007)
+    return {"half": row.id / 2}
+
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+spark.range(10).count()
+out = sa.unordered_wait(spark.range(13_000, numPartitions=5), half, max_concurrency=7)
+out.write.format("noop").mode("overwrite").save()
+spark.stop()
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("said", [None, "0"])
+def test_in_a_terminal(tmp_path, said):
+    """Spark shows its own bar there, in the same line."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    main, terminal = pty.openpty()
+    environment = dict(os.environ)
+    environment.pop("SPARKAWAIT_PROGRESS", None)
+    if said is not None:
+        environment["SPARKAWAIT_PROGRESS"] = said
+    running = subprocess.Popen(
+        [sys.executable, str(program)], cwd=ROOT, stderr=terminal, env=environment
+    )
+    os.close(terminal)
+    written = bytearray()
+
+    def read():
+        try:
+            while piece := os.read(main, 4096):
+                written.extend(piece)
+        except OSError:  # the other end is closed
+            pass
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    assert running.wait(120) == 0
+    reader.join()
+    os.close(main)
+
+    text = written.decode()
+    if said == "0":
+        assert "half: tasks" not in text
+        assert "[Stage" in text
+    else:
+        assert "half: tasks 2/5, " in text
+        assert "sparkawait: half: 13,000 rows in " in text
+        assert "13,000 calls, 0 failed" in text
+        assert "[Stage 2:" not in text.partition("half: tasks")[2]

@@ -345,26 +345,14 @@ def test_another_thing_is_refused(wrong):
         sa.arrow.ordered_wait(numbers(), square, metrics=wrong)
 
 
-def test_a_session_must_be_one():
-    pytest.importorskip("pyspark")
-    with pytest.raises(sa.ConfigurationError, match="`spark` must be a SparkSession, got `str`"):
-        sa.Metrics("local[2]")
-
-
 def test_it_needs_no_spark():
     program = """
 import sys
 sys.modules["pyspark"] = None
 import sparkawait as sa
 print(sa.Metrics().snapshot())
-try:
-    sa.Metrics(7)
-except sa.ConfigurationError as error:
-    print(error)
 """
     result = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    counts, refused = result.stdout.splitlines()[:2]
-    assert counts == str(NOTHING)
-    assert "must be a SparkSession, got `int`, and PySpark is not installed; leave" in refused
+    assert result.stdout.splitlines() == [str(NOTHING)]

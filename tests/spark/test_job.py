@@ -255,17 +255,19 @@ def test_a_summary_says_what_it_came_to():
         "tasks": 4,
         "emitted": 33_400,
         "dropped": 9,
-        "failed": 3,
+        "failed": 13,
         "attempts": 33_425,
         "retries": 13,
         "cache_hits": 70,
         "held": 139.6,
         "rate_limits": {"tokens": {"permits": 112_000, "parts": 1}},
+        "failures": {"a": 1, "element-timed-out": 7, "b 503": 2, "c ValueError": 3},
     }
     assert summary("look_up", sums, 69.84, 2) == (
-        "sparkawait: look_up: 33,412 rows in 69.8 s, 33,425 calls, 13 of them retries, 70 rows from"
-        ' the cache, 9 without a result, 3 failed, 112,000 tokens, "tokens" held rows for 50% of'
-        " the time, 2 tasks failed and called in vain"
+        "sparkawait: look_up: 33,422 rows in 69.8 s, 33,425 calls, 13 of them retries, 70 rows from"
+        " the cache, 9 without a result, 13 failed (7 element-timed-out,"
+        ' 3 c ValueError, 2 b 503, 1 others), 112,000 tokens, "tokens" held rows'
+        " for 50% of the time, 2 tasks failed and called in vain"
     )
 
 

@@ -75,6 +75,28 @@ def test_what_every_task_counts_is_there_before_the_first_one_has_ended():
     }
 
 
+def test_failed_rows_are_counted_by_what_went_wrong():
+    @sa.async_function("v long", on_error="null", timeout="3s")
+    async def fails(row):
+        if row["id"] % 3 == 1:
+            raise ValueError("not even the text of an exception may be told")
+        if row["id"] % 5 == 2:
+            raise KeyError(row["id"])
+        return {"v": "no number"} if row["id"] == 6 else {"v": 1}
+
+    metrics = sa.Metrics()
+    for rows in (13, 4):
+        read(sa.arrow.ordered_wait(numbers(rows), fails, metrics=metrics))
+
+    counts = metrics.snapshot()
+    assert counts["failures"] == {
+        "user-function-failed ValueError": 4 + 1,
+        "user-function-failed KeyError": 2 + 1,
+        "result-schema-mismatch": 1,
+    }
+    assert sum(counts["failures"].values()) == counts["failed"] == 9
+
+
 # -- beside a service that counts
 
 ROWS, KEYS = 211, 37

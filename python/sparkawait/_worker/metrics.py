@@ -52,6 +52,7 @@ _COUNTS_OF_CHANNELS = ("calls", "latency", "starved")
 _OTHER_CHANNELS = "other_channels"
 _OPERATORS = "operators"
 _RATE_LIMITS = "rate_limits"
+_FAILURES = "failures"
 
 
 def metrics_of_call(operators: Sequence[Mapping[str, Any]]) -> TaskMetrics:
@@ -99,6 +100,8 @@ def merge(left: Mapping[str, Any], right: Mapping[str, Any]) -> TaskMetrics:
             merged[name] = _merge_buckets(merged.get(name, []), value)
         elif name == _RATE_LIMITS:
             merged[name] = _merge_limits(merged.get(name, {}), value)
+        elif name == _FAILURES:
+            merged[name] = _merge_counts(merged.get(name, {}), value)
         elif name == _OPERATORS:
             merged[name] = _merge_operators(merged.get(name, {}), value)
         else:
@@ -150,6 +153,10 @@ def _merge_limits(
             "parts": max(limit["parts"] for limit in known),
         }
     return merged
+
+
+def _merge_counts(left: Mapping[str, int], right: Mapping[str, int]) -> dict[str, int]:
+    return {name: left.get(name, 0) + right.get(name, 0) for name in {**left, **right}}
 
 
 def _merge_buckets(

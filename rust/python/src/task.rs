@@ -283,6 +283,13 @@ impl OperatorState {
         dict.set_item("emitted", emitted)?;
         dict.set_item("dropped", metrics.dropped)?;
         dict.set_item("failed", operator.failures)?;
+        if !metrics.failures.is_empty() {
+            let failures = PyDict::new(py);
+            for (cause, count) in metrics.failures.iter() {
+                failures.set_item(cause, count)?;
+            }
+            dict.set_item("failures", failures)?;
+        }
         dict.set_item("in_flight", operator.in_flight)?;
         dict.set_item("queue_size", operator.queue_size)?;
         dict.set_item("oldest_age", operator.oldest_age.as_secs_f64())?;

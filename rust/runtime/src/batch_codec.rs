@@ -2,6 +2,7 @@
 //! What the driver moves.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::vec::Drain;
 
 use sparkawait_core::element::{Key, StreamElement, StreamRecord};
@@ -171,6 +172,11 @@ pub trait BatchCodec {
 
     /// Returns the number of records that left without a result although their call returned.
     fn dropped(&self) -> u64;
+
+    /// Returns how many records have left as failed, by what went wrong; nothing where nobody asks.
+    fn failures(&mut self) -> Arc<[(String, u64)]> {
+        Arc::default()
+    }
 
     /// Returns what happened to the input rows that have left, by the places that they had.
     fn left(&self) -> RowsLeft;

@@ -532,6 +532,7 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
         OperatorMetrics {
             operator,
             dropped: self.codec.dropped(),
+            failures: self.codec.failures(),
             result_bytes: self.bounds.bytes_of_a_call(),
             call_latency: self.latency.buckets(),
             channels: self.channels.report(),

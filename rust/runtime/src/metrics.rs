@@ -20,6 +20,8 @@ pub struct OperatorMetrics {
     pub operator: Metrics,
     /// Records that left without a result although their call returned.
     pub dropped: u64,
+    /// Records that left as failed, by what went wrong.
+    pub failures: Arc<[(String, u64)]>,
     /// What the last calls brought each, in bytes; `None` if none has ended.
     pub result_bytes: Option<usize>,
     /// Durations of attempts that counted, as (upper bound, number) of each bucket.

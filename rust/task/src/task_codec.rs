@@ -3,6 +3,7 @@
 
 mod call_log;
 pub mod carry;
+mod failure_counts;
 mod failures;
 mod first_failures;
 mod places;
@@ -39,6 +40,7 @@ use crate::function::{
 use crate::row_config::{ChannelSettings, NO_RESULT, OUTCOME, RowConfig};
 use crate::row_prices::RowPrices;
 use call_log::{CallEnd, CallLog};
+use failure_counts::{FailureCounts, class_of};
 use first_failures::{FirstFailures, FirstMisses};
 use places::Places;
 
@@ -66,6 +68,7 @@ pub struct TaskCodec {
     dropped: u64,
     /// Why a record failed that could not be put out.
     lost: Option<RowFailure>,
+    failure_counts: FailureCounts,
     first_failures: FirstFailures,
     first_misses: FirstMisses,
     /// Bytes of the failures that wait to be emitted.
@@ -118,6 +121,7 @@ impl TaskCodec {
             generator,
             dropped: 0,
             lost: None,
+            failure_counts: FailureCounts::default(),
             first_failures: FirstFailures::default(),
             first_misses: FirstMisses::default(),
             failure_bytes: 0,
@@ -261,7 +265,9 @@ impl TaskCodec {
         // Below nothing the task would take itself for full, and wait for ever.
         self.failure_bytes = self.failure_bytes.saturating_sub(bytes);
         self.note_failure(&failure);
+        let class = class_of(&failure);
         let failure = self.row_failure(failure, attempts);
+        self.failure_counts.add(&failure.kind, failure.status, class);
         self.push_failure(row, failure);
     }
 
@@ -576,6 +582,10 @@ impl BatchCodec for TaskCodec {
 
     fn dropped(&self) -> u64 {
         self.dropped
+    }
+
+    fn failures(&mut self) -> Arc<[(String, u64)]> {
+        self.failure_counts.tell()
     }
 
     fn left(&self) -> RowsLeft {

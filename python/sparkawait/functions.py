@@ -409,6 +409,7 @@ class DeclaredFunction(OfColumns, AsyncFunction, Generic[_P, _R]):
         """Wraps `function`."""
         functools.update_wrapper(self, function)
         self.function = function
+        self._name = describe(function)
         self.schema = schema
         self.batch = batch
         self.idempotent = idempotent
@@ -419,7 +420,7 @@ class DeclaredFunction(OfColumns, AsyncFunction, Generic[_P, _R]):
     @property
     def name(self) -> str:
         """The name of the wrapped function."""
-        return describe(self.function)
+        return self._name
 
     def what_is_called(self, *, batched: bool) -> Callable[[Any], Any]:  # noqa: ARG002 - as it was declared
         """Returns the function itself, so that a call costs no further one."""

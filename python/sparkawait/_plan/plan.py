@@ -296,7 +296,7 @@ class Plan:
         column = self.options.on_error.column
         return None if column is None else pa.field(column, ERROR_TYPE)
 
-    @property
+    @cached_property
     def told_fields(self) -> list[pa.Field]:
         """The last columns of the output: failures and calls, where somebody asks for them."""
         return told_fields(self.options)
@@ -361,29 +361,27 @@ class Plan:
             ConfigurationError: If two columns would have the same name.
         """
         kept = inputs if self.keeps_input else ()
-        names = {self._folded(name): name for name in kept}
+        fold = str if self.case_sensitive else str.lower
+        names = {fold(name): name for name in kept}
         for name in self.declared_schema.names:
-            taken = names.get(self._folded(name))
+            taken = names.get(fold(name))
             if taken is not None:
                 whose = "returned twice" if taken not in kept else "already a column of the input"
                 case = "" if taken == name else f" as `{taken}`, and case does not tell them apart"
                 msg = f"returned column `{name}` is {whose}{case}; {self._rename(taken, kept)}"
                 raise ConfigurationError(msg, ErrorKind.COLUMN_CLASH)
-            names[self._folded(name)] = name
+            names[fold(name)] = name
         for field in self.told_fields:
-            taken = names.get(self._folded(field.name))
+            taken = names.get(fold(field.name))
             if taken is not None:
                 tells, way_out = _TOLD[field.type == CALL_TYPE]
                 msg = f"column `{taken}` has the name of the column in which {tells}; {way_out}"
                 raise ConfigurationError(msg, ErrorKind.COLUMN_CLASH)
-            names[self._folded(field.name)] = field.name
+            names[fold(field.name)] = field.name
 
     def _rename(self, taken: str, inputs: Sequence[str]) -> str:
         written = getattr(self.function, "names_are_of", "")
         return rename_of(taken, written) if taken in inputs else "rename one of them"
-
-    def _folded(self, name: str) -> str:
-        return name if self.case_sensitive else name.lower()
 
     def operator_arguments(
         self,
@@ -474,7 +472,7 @@ class Plan:
 
     def rows(self, input_schema: pa.Schema) -> pa.Schema:
         """Returns the schema of the rows, without hidden columns."""
-        return without(input_schema, self.hidden)
+        return without(input_schema, self.hidden) if self.hidden else input_schema
 
     def _channel_arguments(self) -> dict[str, Any] | None:
         if self.route is None or self.credits is None:

@@ -174,29 +174,28 @@ def _why_unfit(found: DataType, option: str) -> str | None:
 
 
 class HiddenArguments(Expressions):
-    """The arguments that the expressions of one column function become."""
+    """The arguments that the expressions of one column function become.
+
+    Attributes:
+        arguments: The expressions. They have no alias, since Spark groups by no function of one.
+    """
 
     def __init__(self) -> None:
         """Knows no expression yet."""
         super().__init__()
-        self._expressions: list[Any] = []
+        self.arguments: list[Any] = []
         self._options: list[str] = []
 
     def _add(self, expression: ColumnExpression, option: str, kind: ErrorKind) -> str:  # noqa: ARG002
         name = f"__sparkawait_{option}_{len(self.names)}"
         self.names = (*self.names, name)
-        self._expressions.append(expression)
+        self.arguments.append(expression)
         self._options.append(option)
         return name
 
-    @property
-    def arguments(self) -> list[Column]:
-        """The expressions. They have no alias, since Spark groups by no function of one."""
-        return list(self._expressions)
-
     def within(self, row: Column) -> Column:
         """Returns a struct with the expressions as its last members, by their names."""
-        for expression, name in zip(self._expressions, self.names, strict=True):
+        for expression, name in zip(self.arguments, self.names, strict=True):
             row = row.withField(name, expression)
         return row
 

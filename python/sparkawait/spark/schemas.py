@@ -318,9 +318,12 @@ class PlaceOfSession(Place):
     @property
     def zones(self) -> tuple[tuple[str, bytes], ...]:
         """The rules of the time zones that the tasks may have to do with, as Spark has them."""
-        zones = dict.fromkeys((self._session.times.zone, self._usual_zone))
-        rules = [(it, rules_of(self._session.spark, it)) for it in zones if it is not None]
-        return tuple((it, found) for it, found in rules if found is not None)
+        found: dict[str, bytes] = {}
+        for zone in (self._session.times.zone, self._usual_zone):
+            rules = None if zone is None else rules_of(self._session.spark, zone)
+            if zone is not None and rules is not None:
+                found[zone] = rules
+        return tuple(found.items())
 
     def columns(self, declared: pa.Schema, function: AsyncFunction | NativeFunction) -> pa.Schema:
         """Returns the columns in the types of Spark, in the time zone of the session.
@@ -337,6 +340,8 @@ class PlaceOfSession(Place):
             ConfigurationError: If a limit of the job must be split and the number of cores is
                 unknown.
         """
+        if not limits:
+            return ALONE
         session, scopes = self._session, {limit.scope for limit in limits}
         if None in scopes and session.spark is not None:
             _warn_of_tasks(name, limits, session, is_streaming=self._is_streaming)

@@ -284,5 +284,5 @@ def with_safe_names(df: DataFrame) -> tuple[DataFrame, Sequence[str] | None]:
 
 def _needs_safe_names(names: Sequence[str]) -> bool:
     """Tells whether ``mapInArrow``, which looks its columns up by name, would not find them all."""
-    folded = {name.lower() for name in names}
+    folded = set(map(str.lower, names))
     return len(folded) < len(names) or any("." in name or "`" in name for name in names)

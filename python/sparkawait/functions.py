@@ -13,9 +13,19 @@ import copy
 import functools
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    NoReturn,
+    ParamSpec,
+    TypeAlias,
+    TypeVar,
+    cast,
+    overload,
+)
 
 import pyarrow as pa
 
@@ -28,7 +38,7 @@ from sparkawait._callables import (
     refuse_threads,
     undeclared,
 )
-from sparkawait._checks import ColumnExpression, ColumnLike, Duration, refuse
+from sparkawait._checks import ColumnExpression, ColumnLike, Duration, refuse, suggestion
 from sparkawait._core import Row
 from sparkawait._option import documented
 from sparkawait._schema.types import Model, SchemaLike, is_function, to_schema
@@ -266,6 +276,62 @@ class FunctionContext:
             self.metrics[name] = self.metrics.get(name, 0) + amount
 
 
+# -- a struct within a row, and a row that was made by hand
+
+
+class Struct(dict[str, Any]):
+    """A struct cell: a dict by field name, whose fields are attributes too.
+
+    A field that is named like a method of ``dict`` is reached by key only. It is also what a copy
+    of a row is, a row that was pickled, and the dict that a test calls a declared function with.
+    """
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        """Returns the field `name`.
+
+        Raises:
+            AttributeError: If there is none; the message names fields like it.
+        """
+        try:
+            return self[name]
+        except KeyError:
+            no_column(name, self, "struct")
+
+    def __dir__(self) -> list[str]:
+        """Lists the fields too."""
+        return sorted({*super().__dir__(), *self})
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        """Hashes the fields: Spark's maps may have structs as keys."""
+        return hash(frozenset(self.items()))
+
+    def asDict(self, recursive: bool = False) -> dict[str, Any]:  # noqa: FBT001, FBT002, N802
+        """Returns the fields as a plain dict, as ``pyspark.sql.Row`` does.
+
+        Args:
+            recursive: Whether structs inside, also in arrays and maps, become plain dicts too.
+        """
+        return {name: _plain(value) for name, value in self.items()} if recursive else dict(self)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        items = cast("dict[Any, Any]", value).items()
+        return {_plain(key): _plain(one) for key, one in items}
+    return [_plain(one) for one in cast("list[Any]", value)] if isinstance(value, list) else value
+
+
+def no_column(name: str, names: Iterable[str], what: str = "row") -> NoReturn:
+    """Raises the `AttributeError` of a `what` that has `names`, but not `name`."""
+    part = "column" if what == "row" else "field"
+    msg = f"the {what} has no {part} `{name}`"
+    if not name.startswith("__"):
+        msg += f"; {suggestion(name, names)}"
+    raise AttributeError(msg)
+
+
 # -- the functions
 
 Results: TypeAlias = "Any"
@@ -448,13 +514,15 @@ class DeclaredFunction(OfColumns, AsyncFunction, Generic[_P, _R]):
         """Calls the wrapped function, as a test of it would; or returns the column of its results.
 
         It makes a column if one of the arguments is a ``Column``; others are names of columns then.
+        A dict, or each of a list of them, is given as a row whose columns are attributes, too.
 
         Raises:
             ConfigurationError: If there is a ``Column`` beside a value.
         """
         if asks_for_column(self.name, *args, *kwargs.values()):
             return super().__call__(*args, **kwargs)
-        return self.function(*args, **kwargs)
+        called: Callable[..., Any] = self.function
+        return called(*map(_as_row, args), **kwargs)
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         """Pickles by name where a plain function would be, so that its module's state is shared."""
@@ -470,6 +538,14 @@ class DeclaredFunction(OfColumns, AsyncFunction, Generic[_P, _R]):
             options=self.options,
         )
         return made, (self.function, self.schema, self.batch)
+
+
+def _as_row(argument: Any) -> Any:
+    if type(argument) is dict:
+        return Struct(cast("dict[str, Any]", argument))
+    if type(argument) is list:
+        return list(map(_as_row, cast("list[Any]", argument)))
+    return argument
 
 
 _Declared: TypeAlias = DeclaredFunction[..., Any]
@@ -538,7 +614,8 @@ def async_function(
 
     Returns:
         A decorator; if a function was given, the declared function. It can still be called and
-        awaited by itself, and type checkers know what it takes and returns.
+        awaited by itself, as in ``await double({"x": 7})``, and type checkers know what it takes
+        and returns.
 
     Raises:
         ConfigurationError: From the decorator, if the function is a generator, cannot be called

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The row that a function gets: by attribute and by key, and what its cells are."""
 
+import asyncio
 import copy
 import json
 import pickle
@@ -207,9 +208,22 @@ def test_a_row_that_is_made_by_hand_says_how_a_function_is_tested():
     with pytest.raises(TypeError, match="a `Row` is made by a task; to test a function") as info:
         sa.typing.Row(id=3)
 
-    _, line = str(info.value).splitlines()
-    assert line == 'sparkawait.arrow.ordered_wait([{"id": 3}], function).to_table()'
+    assert 'call it with a dict, as in `await function({"id": 3})`' in str(info.value)
+    assert '`sparkawait.arrow.ordered_wait([{"id": 3}], function).to_table()`' in str(info.value)
 
-    function = sa.async_function("n int")(lambda row: {"n": row.id})
-    found = sa.arrow.ordered_wait([{"id": 3}], function).to_table()
-    assert found.to_pylist() == [{"id": 3, "n": 3}]
+
+def test_a_dict_is_a_row_for_a_declared_function_that_is_called_by_itself():
+    @sa.async_function("n int")
+    async def one(row):
+        return {"n": row.id + row["id"] + len(row.asDict()) + row.inner["a"]}
+
+    @sa.async_function("n int", batch=3)
+    def many(rows, more=1):
+        return [{"n": row.id + more} for row in rows]
+
+    given = {"id": 3, "inner": {"a": 7}}
+    assert asyncio.run(one(given)) == {"n": 15}
+    assert many([{"id": 3}, {"id": 5}], more=2) == [{"n": 5}, {"n": 7}]
+    with pytest.raises(AttributeError, match="has no field `ix`; it has `id`"):
+        asyncio.run(sa.async_function("n int")(lambda row: row.ix)({"id": 3}))
+    assert given == {"id": 3, "inner": {"a": 7}}

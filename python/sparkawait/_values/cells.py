@@ -15,13 +15,23 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, datetime, timedelta, timezone, tzinfo
 from io import BytesIO
-from typing import Any, NamedTuple, NoReturn, cast
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
-from sparkawait._checks import suggestion
 from sparkawait._core import learn_zone
+from sparkawait.functions import Struct, no_column
 
-__all__ = ["DAY", "END", "EPOCH", "SAMPLES", "Change", "moments", "tzif"]
+__all__ = [
+    "DAY",
+    "END",
+    "EPOCH",
+    "SAMPLES",
+    "Change",
+    "Struct",
+    "moments",
+    "no_column",
+    "tzif",
+]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 DAY = 86_400
@@ -181,43 +191,6 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?(\d{2}))?")
 
 
-class Struct(dict[str, Any]):
-    """A struct cell: a dict by field name, whose fields are attributes too.
-
-    A field that is named like a method of ``dict`` is reached by key only. It is also what a copy
-    of a row is, and a row that was pickled.
-    """
-
-    __slots__ = ()
-
-    def __getattr__(self, name: str) -> Any:
-        """Returns the field `name`.
-
-        Raises:
-            AttributeError: If there is none; the message names fields like it.
-        """
-        try:
-            return self[name]
-        except KeyError:
-            no_column(name, self, "struct")
-
-    def __dir__(self) -> list[str]:
-        """Lists the fields too."""
-        return sorted({*super().__dir__(), *self})
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        """Hashes the fields: Spark's maps may have structs as keys."""
-        return hash(frozenset(self.items()))
-
-    def asDict(self, recursive: bool = False) -> dict[str, Any]:  # noqa: FBT001, FBT002, N802
-        """Returns the fields as a plain dict, as ``pyspark.sql.Row`` does.
-
-        Args:
-            recursive: Whether structs inside, also in arrays and maps, become plain dicts too.
-        """
-        return {name: _plain(value) for name, value in self.items()} if recursive else dict(self)
-
-
 def instant(micros: int, where: tzinfo) -> datetime:
     """Returns the time that was `micros` microseconds after 1970 began in UTC, as of `where`."""
     return (_EPOCH + timedelta(microseconds=micros)).astimezone(where)
@@ -311,19 +284,3 @@ def variant(value: bytes, metadata: bytes) -> Any:
     if types is not None and hasattr(types, "VariantVal"):
         return types.VariantVal(value, metadata)
     return Struct(value=value, metadata=metadata)
-
-
-def no_column(name: str, names: Iterable[str], what: str = "row") -> NoReturn:
-    """Raises the `AttributeError` of a `what` that has `names`, but not `name`."""
-    part = "column" if what == "row" else "field"
-    msg = f"the {what} has no {part} `{name}`"
-    if not name.startswith("__"):
-        msg += f"; {suggestion(name, names)}"
-    raise AttributeError(msg)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        items = cast("dict[Any, Any]", value).items()
-        return {_plain(key): _plain(one) for key, one in items}
-    return [_plain(one) for one in cast("list[Any]", value)] if isinstance(value, list) else value

@@ -126,8 +126,9 @@ impl Row {
         _columns: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         Err(PyTypeError::new_err(
-            "a `Row` is made by a task; to test a function with one, call it over an input:\
-             \nsparkawait.arrow.ordered_wait([{\"id\": 3}], function).to_table()",
+            "a `Row` is made by a task; to test a function, call it with a dict, as in \
+             `await function({\"id\": 3})`, or over an input, as in \
+             `sparkawait.arrow.ordered_wait([{\"id\": 3}], function).to_table()`",
         ))
     }
 

@@ -126,27 +126,16 @@ class OnError:
         return self.stop_after is not None or self.stop_ratio is not None
 
     @property
-    def terms(self) -> tuple[int, int] | None:
+    def terms(self) -> tuple[int, int, int | None] | None:
         """The failed rows and the share in parts of a million that are too many in a running task.
 
-        ``None`` if nothing is.
+        A task with so many rows as the third number says has its share looked at once more at its
+        end. ``None`` if nothing is too many.
         """
         if not self.is_bounded:
             return None
-        return self.stop_after or FAILED_ROWS, round((self.stop_ratio or 0) * _PARTS)
-
-    def is_reached(self, failed: int, ended: int) -> bool:
-        """Whether `failed` of the `ended` rows of a running task are too many."""
-        if self.terms is None:
-            return False
-        rows, parts = self.terms
-        return failed >= rows and failed * _PARTS >= ended * parts
-
-    def is_reached_at_end(self, failed: int, ended: int) -> bool:
-        """Whether `failed` of all rows of a task are too many."""
-        if self.stop_ratio is None or ended < ENDED_ROWS or not failed:
-            return False
-        return failed * _PARTS >= ended * round(self.stop_ratio * _PARTS)
+        share = round((self.stop_ratio or 0) * _PARTS)
+        return self.stop_after or FAILED_ROWS, share, ENDED_ROWS if share else None
 
     def of_task(self) -> dict[str, Any]:
         """Returns what `_core.Task` takes."""

@@ -403,3 +403,23 @@ class AliasWithin(pydantic.BaseModel):
 def test_a_model_whose_rules_cannot_be_kept_is_refused(form, words):
     with pytest.raises(sa.ConfigurationError, match=words):
         get("http://host", form)
+
+
+def test_rows_that_are_refused_and_rows_that_fail_are_too_many_together():
+    def answer(target: str, _: int) -> tuple[int, dict[str, str], bytes]:
+        number = int(target.rsplit("/", 1)[1])
+        document = {"name": "x", "tier": 9 if number % 3 == 1 else 5}
+        return 400 if number % 3 == 0 else 200, {}, json.dumps(document).encode()
+
+    def run(stop_after: int) -> pa.Table:
+        with ScriptedServer(answer) as server:
+            on_error = sa.OnError("null", stop_after=stop_after)
+            checked = get(server.url, Checked).with_options(on_error=on_error)
+            rows = pa.table({"id": list(range(31))})
+            return sa.arrow.ordered_wait(rows, checked, retry=0).to_table()
+
+    # 11 of the 31 fail, and 10 are refused.
+    assert run(22)["tier"].null_count == 21
+    with pytest.raises(sa.exceptions.AsyncIOError) as info:
+        run(13)
+    assert any("rows of `http.get` have failed, of " in it for it in info.value.__notes__)

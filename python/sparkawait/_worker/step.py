@@ -410,7 +410,7 @@ class _Step:
         Raises:
             AsyncFunctionError: If too many have failed.
         """
-        TooMany(self.chain, None, "this micro-batch").judge_all(unpack(end.outputs), _named(end))
+        TooMany(self.chain, "this micro-batch").judge_all(unpack(end.outputs), _named(end))
 
 
 def _run(

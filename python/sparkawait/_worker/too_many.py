@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a task has too many failed rows to end well, as `OnError` bounds them.
+"""What errors are told of failed rows that are too many for `OnError`.
 
-While rows are called the operator looks; here a share of them is looked at when all have ended, and
-errors are told what has been too many. Runs on the thread that takes the output.
+The core says whether they are: ``Tolerance`` for a task, ``FailAfter`` for a micro-batch. Runs on the
+thread that takes the output.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from sparkawait import _core
 from sparkawait._plan.plan import Chain
-from sparkawait.exceptions import AsyncFunctionError, ErrorKind, add_note
-from sparkawait.functions import FunctionContext
+from sparkawait.exceptions import AsyncFunctionError, AsyncIOError, ErrorKind, add_note
 
 __all__ = ["TooMany"]
 
@@ -24,23 +24,14 @@ class TooMany:
 
     Args:
         chain: The calls.
-        contexts: Those of the operators, which count rows that a class refused; none if they are
-            not looked at.
         rows: Whose rows these are, in errors.
     """
 
-    def __init__(
-        self, chain: Chain, contexts: Sequence[FunctionContext] | None, rows: str = "this task"
-    ) -> None:
+    def __init__(self, chain: Chain, rows: str = "this task") -> None:
         """Has seen no failure yet."""
-        of = [None] * len(chain.operators) if contexts is None else contexts
-        self._operators = [
-            (plan.function_name, plan.options.on_error, context)
-            for plan, context in zip(chain.operators, of, strict=True)
-        ]
+        self._operators = [(it.function_name, it.options.on_error) for it in chain.operators]
         self._rows = rows
-        shares = (it for _, it, _ in self._operators if it.stop_ratio is not None)
-        self._is_judged = False
+        shares = (it for _, it in self._operators if it.stop_ratio is not None)
         self._last: dict[str, dict[str, Any]] = {}
         self._captured = [it.column for it in shares if it.column is not None]
 
@@ -55,17 +46,20 @@ class TooMany:
                 self._last[name] = column.drop_null()[-1].as_py()
         return batch
 
-    def judge(self, metrics: Sequence[Mapping[str, Any]]) -> None:
-        """Looks at all rows of the task, which have ended.
+    def judge(self, judged: Sequence[tuple[int, int] | None]) -> None:
+        """Fails for the first operator with too many failed rows.
+
+        Args:
+            judged: For each operator, how many rows have failed of those that have ended, where that
+                is too many.
 
         Raises:
             AsyncFunctionError: If too many have failed.
         """
-        self._is_judged = True
-        for (name, on_error, context), counts in zip(self._operators, metrics, strict=False):
-            failed, ended = _failed_and_ended(counts, context)
-            if not on_error.is_reached_at_end(failed, ended):
+        for (name, on_error), counts in zip(self._operators, judged, strict=False):
+            if counts is None:
                 continue
+            failed, ended = counts
             last = self._last.get(on_error.column or "", {})
             why = f"; one of them: {last['message']}" if last else ""
             msg = (
@@ -83,16 +77,17 @@ class TooMany:
         Raises:
             AsyncFunctionError: If too many have failed.
         """
-        if any(it.stop_ratio is not None for _, it, _ in self._operators):
+        if any(it.stop_ratio is not None for _, it in self._operators):
             for batch in output:
                 self.look_at(batch)
-            self.judge(metrics)
+            known = zip(self._operators, metrics, strict=False)
+            self.judge([_core.too_many(it.terms, *_of(counts)) for (_, it), counts in known])
 
-    def note(self, metrics: Sequence[Mapping[str, Any]], error: AsyncFunctionError) -> None:
+    def note(self, judged: Sequence[tuple[int, int] | None], error: AsyncIOError) -> None:
         """Says that a task failed because of many rows, and not of the one in the error."""
-        for (name, on_error, context), counts in zip(self._operators, metrics, strict=False):
-            failed, ended = _failed_and_ended(counts, context)
-            if not self._is_judged and on_error.is_reached(failed, ended):
+        for (name, on_error), counts in zip(self._operators, judged, strict=False):
+            if counts is not None:
+                failed, ended = counts
                 add_note(
                     error,
                     f"{failed} rows of `{name}` have failed, of {ended} in this task that have"
@@ -100,11 +95,7 @@ class TooMany:
                 )
 
 
-def _failed_and_ended(
-    counts: Mapping[str, Any], context: FunctionContext | None
-) -> tuple[int, int]:
+def _of(counts: Mapping[str, Any]) -> tuple[int, int]:
     """Returns the rows that have failed, and all that have ended."""
-    # A class refuses rows that the operator has emitted.
-    refused = 0 if context is None else int(dict(context.metrics).get("refused", 0))
     failed, emitted = counts.get("failed", 0), counts.get("emitted", 0)
-    return failed + refused, failed + emitted + counts.get("dropped", 0)
+    return failed, failed + emitted + counts.get("dropped", 0)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from functools import partial
 from time import monotonic
 from typing import Any, cast
 
@@ -34,7 +35,7 @@ from sparkawait._worker.feeder import Feeder, with_texts
 from sparkawait._worker.life_cycle import Functions
 from sparkawait._worker.metrics import TaskMetrics, metrics_of_call, metrics_of_chain
 from sparkawait._worker.too_many import TooMany
-from sparkawait.exceptions import AsyncFunctionError, ErrorKind, ResultError
+from sparkawait.exceptions import AsyncIOError, ErrorKind, ResultError
 from sparkawait.functions import FunctionContext, NativeFunction
 from sparkawait.outcomes import ERROR_TYPE
 
@@ -51,11 +52,12 @@ Check = Callable[[pa.RecordBatch], pa.RecordBatch]
 _MOST_SHOWN = 3
 
 
-def checks_of(chain: Chain, contexts: list[FunctionContext]) -> list[Check]:
+def checks_of(chain: Chain, task: _core.Task, contexts: list[FunctionContext]) -> list[Check]:
     """Returns what the output of a chain has to go through, in this order.
 
     Args:
         chain: The calls; only functions of the last one have rules.
+        task: Their operators, which say how many rows may be refused.
         contexts: Those of its operators, which count what is refused.
     """
     plan = chain.plans[-1]
@@ -63,10 +65,13 @@ def checks_of(chain: Chain, contexts: list[FunctionContext]) -> list[Check]:
     checks: list[Check] = []
     # From the end, as columns of a row may have been added or left out before.
     from_end = sum(len(it.added_fields) for it in calls)
-    for call, context in zip(calls, contexts[-len(calls) :], strict=True):
+    first = len(contexts) - len(calls)
+    for position, call in enumerate(calls, first):
         function = call.function
         if isinstance(function, NativeFunction) and function.rules is not None:
-            checks.append(_ModelCheck(call, function.rules, from_end, context))
+            refuse = partial(task.refuse, position)
+            context = contexts[position]
+            checks.append(_ModelCheck(call, function.rules, from_end, context, refuse))
         from_end -= len(call.added_fields)
     return checks
 
@@ -79,15 +84,24 @@ class _ModelCheck:
         model: The rules.
         from_end: How many columns from the end its own begin.
         context: Counts what is refused.
+        refuse: Told of the rows that are refused, and of all that have left; says whether too many
+            have failed.
     """
 
-    def __init__(self, plan: Plan, model: Model, from_end: int, context: FunctionContext) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        model: Model,
+        from_end: int,
+        context: FunctionContext,
+        refuse: Callable[[int, int], bool],
+    ) -> None:
         """Looks at the columns."""
         self._name = plan.function_name
         self._kind = model.kind.__name__
         self._on_error = plan.options.on_error
         self._from_end, self._count = from_end, len(plan.result_schema)
-        self._context = context
+        self._context, self._refuse = context, refuse
         self._make = model.maker()
         self._columns = [plan.result_schema.names.index(name) for name in model.schema.names]
         fields = [plan.result_schema.field(at) for at in self._columns]
@@ -96,7 +110,7 @@ class _ModelCheck:
         self._fields = fields
         required = [it.name for it in model.schema if not it.nullable]
         self._builder = ResultBuilder(pa.schema(nullable(fields)), required)
-        self._seen = self._refused = 0
+        self._seen = 0
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Returns the batch with what the class makes of its rows.
@@ -147,9 +161,8 @@ class _ModelCheck:
     ) -> pa.RecordBatch:
         """Does with rows that are refused what ``on_error`` says."""
         self._context.add_metric("refused", len(refused))
-        self._refused += len(refused)
         action = self._on_error.action
-        if action == "fail" or self._on_error.is_reached(self._refused, self._seen):
+        if self._refuse(len(refused), self._seen) or action == "fail":
             raise ResultError(next(iter(refused.values())), ErrorKind.RESULT_SCHEMA_MISMATCH)
         rows = range(batch.num_rows)
         if action == "drop":
@@ -251,8 +264,8 @@ def run(
         chain = plan if isinstance(plan, Chain) else Chain.of(plan)
         task = _task(chain, first.schema, partition, consumer_seconds)
         functions = Functions(chain, task, partition)
-        too_many = TooMany(chain, functions.contexts)
-        checks = [*checks_of(chain, functions.contexts), too_many.look_at]
+        too_many = TooMany(chain)
+        checks = [*checks_of(chain, task, functions.contexts), too_many.look_at]
         passed = chain.passed_schema(first.schema)
         metrics = _MetricsReport(chain, task.metrics, functions.contexts, on_metrics)
         finished, left, passed_on = False, 0, 0
@@ -275,11 +288,11 @@ def run(
                     check_may_wait()
                 # A class that refuses a row leaves it out behind the operators.
                 left = task.settle(feeder.rows, left) + left - passed_on
-                too_many.judge(task.metrics())
+                too_many.judge(task.too_many(at_end=True))
                 on_end(left)
                 finished = True
-            except AsyncFunctionError as error:
-                too_many.note(task.metrics(), error)
+            except AsyncIOError as error:
+                too_many.note(task.too_many(at_end=False), error)
                 raise
             finally:
                 if finished or task.is_open:

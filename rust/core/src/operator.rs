@@ -20,14 +20,16 @@ mod snapshot;
 mod state;
 mod timeout_handler;
 mod timers;
+mod tolerance;
 
 pub use action::{
     Actions, AttemptId, Completion, Emitted, Ended, Failure, Handled, Invocation, Remark, Retry,
 };
-pub use config::{Begins, Config, EndOfInput, FailAfter, FailurePolicy, OutputMode};
+pub use config::{Begins, Config, EndOfInput, FailurePolicy, OutputMode};
 pub use earlier_attempts::Uncounted;
 pub use metrics::{Levels, Metrics};
 pub use snapshot::{Snapshot, SnapshotRecord, SnapshotState};
+pub use tolerance::{FailAfter, Tolerance, TooMany};
 
 use crate::element::{Key, StreamElement, StreamRecord, Watermark};
 use crate::flow::{ChannelId, ChannelTable};

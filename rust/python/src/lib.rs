@@ -58,7 +58,7 @@ mod _core {
     #[pymodule_export]
     use crate::row_group::RowGroup;
     #[pymodule_export]
-    use crate::task::Task;
+    use crate::task::{Task, too_many};
 
     /// Returns the stable codes of all errors, for the test that compares them with Python's.
     #[guarded]

@@ -9,7 +9,7 @@ use arrow::datatypes::{Schema, SchemaRef};
 use pyo3::prelude::*;
 use sparkawait_arrow::{OnError, output_schema};
 use sparkawait_core::flow::ChannelConfig;
-use sparkawait_core::operator::{Begins, Config, EndOfInput, FailAfter, FailurePolicy};
+use sparkawait_core::operator::{Begins, Config, EndOfInput, FailAfter, FailurePolicy, Tolerance};
 use sparkawait_core::policy::PolicyConfig;
 use sparkawait_runtime::{BufferTimeout, DriverConfig};
 use sparkawait_task::concurrency::Concurrency;
@@ -55,7 +55,7 @@ pub(crate) struct OperatorArguments {
     on_error: String,
     error_column: String,
     info: Option<String>,
-    fail_after: Option<(u64, u32)>,
+    fail_after: Option<(u64, u32, Option<u64>)>,
     reads: Vec<String>,
     names_of_rows: Vec<String>,
     output: String,
@@ -98,6 +98,13 @@ fn concurrency(native: Option<&Py<Native>>, when_said: bool) -> PyResult<Concurr
     let concurrency = native.map(|native| native.get().concurrency_of_function());
     let concurrency = concurrency.transpose()?.unwrap_or_default();
     Ok(if when_said { concurrency.beginning(Begins::WhenSaid) } else { concurrency })
+}
+
+/// Reads how many failed rows are too many.
+pub(crate) const fn to_fail_after(
+    (failures, per_million, at_end_of): (u64, u32, Option<u64>),
+) -> FailAfter {
+    FailAfter { failures, per_million, at_end_of }
 }
 
 impl OperatorArguments {
@@ -189,8 +196,8 @@ impl OperatorArguments {
         if on_error != OnError::Fail {
             operator.on_failure = FailurePolicy::Emit;
         }
-        operator.fail_after =
-            self.fail_after.map(|(failures, per_million)| FailAfter { failures, per_million });
+        let bears = self.fail_after.map(to_fail_after);
+        operator.fail_after = bears.map(|it| Arc::new(Tolerance::new(it)));
         Ok(operator)
     }
 

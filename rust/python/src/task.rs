@@ -14,6 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use sparkawait_arrow::OnError;
 use sparkawait_core::ErrorKind;
+use sparkawait_core::operator::Tolerance;
 use sparkawait_macros::guarded;
 use sparkawait_runtime::{MetricsReader, OperatorMetrics, Turn};
 use sparkawait_task::channel_share::ChannelShare;
@@ -28,7 +29,7 @@ use crate::channels::set_channels;
 use crate::convert::to_duration;
 use crate::error::{OperatorStateError, PythonCause, closed_error, internal_error, to_exception};
 use crate::guard::FromArrow;
-use crate::operator_arguments::{Operator, OperatorArguments};
+use crate::operator_arguments::{Operator, OperatorArguments, to_fail_after};
 use crate::policies::{ShownLimit, set_limits};
 use crate::port::{Mouth, Port, PythonFunction};
 
@@ -53,12 +54,26 @@ pub(crate) struct Task {
     process_id: u32,
 }
 
+/// Returns how many of the rows that have all ended have failed, where that is too many for `bears`.
+#[guarded]
+#[pyfunction]
+pub(crate) fn too_many(
+    bears: Option<(u64, u32, Option<u64>)>,
+    failed: u64,
+    ended: u64,
+) -> Option<(u64, u64)> {
+    let is_reached = bears.is_some_and(|it| to_fail_after(it).is_reached_at_end(failed, ended));
+    is_reached.then_some((failed, ended))
+}
+
 /// What Python asks of one operator.
 struct OperatorState {
     /// `None` for a native function.
     port: Option<Py<Port>>,
     cache_metrics: Option<Arc<CacheMetrics>>,
     on_error: OnError,
+    /// How many failed rows it bears.
+    bears: Option<Arc<Tolerance>>,
     limits: Vec<ShownLimit>,
 }
 
@@ -178,8 +193,9 @@ impl Task {
         let output_schema = operators.last().map(|it| SchemaRef::clone(&it.output_schema));
         let states = with_branches(operators).zip(ports).map(|(operator, port)| {
             let port = port.map(|port| Py::new(py, port)).transpose()?;
-            let Operator { cache_metrics, on_error, limits, .. } = operator;
-            Ok(OperatorState { port, cache_metrics, on_error, limits })
+            let Operator { config, cache_metrics, on_error, limits, .. } = operator;
+            let bears = config.operator.fail_after;
+            Ok(OperatorState { port, cache_metrics, on_error, bears, limits })
         });
         Ok(Self {
             metrics: driver.metrics_reader(),
@@ -252,6 +268,24 @@ impl Task {
         let settled = self.thread.settled().ok_or_else(|| closed_error(CLOSED))?;
         let mismatch = settled.mismatch(came, left);
         mismatch.map_or(Ok(settled.left_out), |it| Err(internal_error(&it)))
+    }
+
+    /// Refuses so many more of the rows that have `left` the operator at `position`; returns whether too
+    /// many of its rows have failed.
+    fn refuse(&self, position: usize, rows: u64, left: u64) -> bool {
+        let bears = self.operators.get(position).and_then(|it| it.bears.as_ref());
+        bears.is_some_and(|it| it.note_refused(rows, left).is_some())
+    }
+
+    /// Returns for each operator how many of the rows that had ended have failed, where that was too
+    /// many; `at_end`: now that all have ended, else while it ran.
+    fn too_many(&self, at_end: bool) -> Vec<Option<(u64, u64)>> {
+        let judged = self.metrics.read().into_iter().zip(&self.operators).map(|(metrics, it)| {
+            let bears = it.bears.as_ref()?;
+            let counts = metrics.operator;
+            if at_end { bears.at_end(counts.failures, counts.emitted) } else { bears.verdict() }
+        });
+        judged.map(|it| it.map(|it| (it.failed, it.ended))).collect()
     }
 
     /// Returns what a call of each operator of the chain brings in bytes, by the last ones; nothing

@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::Tolerance;
 use crate::flow::{ChannelConfig, ChannelTable, WaitBound};
 use crate::policy::{HedgeConfig, Ledgers, PolicyConfig, RetryBudgetConfig};
 use crate::retry::AsyncRetryStrategy;
@@ -28,23 +29,6 @@ pub enum FailurePolicy {
     FailTask,
     /// The record is emitted in its place, with the failure as its outcome.
     Emit,
-}
-
-/// From how many failed records on an operator fails, although their failures are emitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FailAfter {
-    /// So many have failed ..
-    pub failures: u64,
-    /// .. and they are this share of all records that have ended, in parts of a million.
-    pub per_million: u32,
-}
-
-impl FailAfter {
-    /// Returns whether `failures` of the `ended` records are too many.
-    pub(super) fn is_reached(self, failures: u64, ended: u64) -> bool {
-        let share = u128::from(failures) * 1_000_000;
-        failures >= self.failures && share >= u128::from(ended) * u128::from(self.per_million)
-    }
 }
 
 /// What the end of input does to retries.
@@ -109,7 +93,7 @@ pub struct Config {
     /// What a final failure does.
     pub on_failure: FailurePolicy,
     /// When that ends; `None`: never.
-    pub fail_after: Option<FailAfter>,
+    pub fail_after: Option<Arc<Tolerance>>,
     /// What the end of input does to retries.
     pub at_end_of_input: EndOfInput,
     /// Varies the jitter of the back-off.

@@ -9,9 +9,7 @@ use std::time::Duration;
 
 use super::action::{AttemptId, Completion, Emitted, Ended, Failure, Handled, Invocation, Retry};
 use super::in_flight::{Calls, LastCall, Phase, Run};
-use super::{
-    AsyncWaitOperator, Begins, EndOfInput, FailAfter, FailurePolicy, Outcome, outage_handler,
-};
+use super::{AsyncWaitOperator, Begins, EndOfInput, FailurePolicy, Outcome, outage_handler};
 use crate::policy::CallSign;
 use crate::queue::{EntryId, StreamElementQueue};
 use crate::retry::mix;
@@ -307,8 +305,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     #[inline(never)]
     fn fails_too_often(&self) -> bool {
         let ended = self.metrics.emitted + self.completed as u64 + 1;
-        let reached = |it: FailAfter| it.is_reached(self.metrics.failures, ended);
-        self.config.fail_after.is_some_and(reached)
+        let bears = self.config.fail_after.as_ref();
+        bears.is_some_and(|it| it.note_failed(self.metrics.failures, ended))
     }
 
     /// Fails the operator with a record, whose phase is set.

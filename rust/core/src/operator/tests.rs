@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
@@ -653,7 +654,7 @@ fn call_that_is_cancelled_before_it_is_carried_out_is_left_out() {
 fn until_it_fails(after: FailAfter, outcomes: &str) -> (String, bool) {
     let mut operator = operator(OutputMode::Unordered, 3, |config| {
         config.on_failure = FailurePolicy::Emit;
-        config.fail_after = Some(after);
+        config.fail_after = Some(Arc::new(Tolerance::new(after)));
     });
     let mut out = String::new();
     for outcome in outcomes.chars() {
@@ -676,7 +677,7 @@ fn until_it_fails(after: FailAfter, outcomes: &str) -> (String, bool) {
 
 #[test]
 fn an_operator_fails_with_the_failure_that_is_one_too_many() {
-    let after = |failures, per_million| FailAfter { failures, per_million };
+    let after = |failures, per_million| FailAfter { failures, per_million, at_end_of: None };
     // The one that fails the operator is not put out.
     assert_eq!(until_it_fails(after(3, 0), "!a!bcd!efg"), ("!a!bcd".into(), true));
     assert_eq!(until_it_fails(after(3, 0), "!a!bcdefg"), ("!a!bcdefg".into(), false));

@@ -316,3 +316,25 @@ def test_one_function_with_options_takes_those_of_the_call_before_its_own():
         "on_error": "drop",
         "timeout": "1s",
     }
+
+
+@pytest.mark.parametrize("max_concurrency", [1, 3, 50])
+@pytest.mark.parametrize("retry", [0, sa.retry.fixed_delay(2, "7ms")], ids=["once", "retried"])
+def test_a_row_that_is_refused_beside_others_fails_the_task_in_its_own_words(
+    max_concurrency, retry
+):
+    @sa.async_function("a long")
+    async def down(row):
+        raise ConnectionError
+
+    @sa.async_function("b long")
+    async def fine(row):
+        await asyncio.sleep(0)
+        return {"b": row["id"]}
+
+    refuses = sa.CircuitBreaker(after_failures=1, when_open="fail")
+    failing = down.with_options(on_error="fail", circuit_breaker=refuses, retry=retry)
+    rows = pa.table({"id": list(range(131))})
+    out = sa.arrow.unordered_wait(rows, [failing, fine], max_concurrency=max_concurrency)
+    with pytest.raises(sa.AsyncFunctionError, match="ConnectionError"):
+        out.to_table()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What errors are told of failed rows that are too many for `OnError`.
 
-The core says whether they are: ``Tolerance`` for a task, ``FailAfter`` for a micro-batch. Runs on the
-thread that takes the output.
+The core says whether they are: ``Tolerance`` for a task, ``FailAfter`` for a micro-batch. Runs on
+the thread that takes the output.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class TooMany:
         """Fails for the first operator with too many failed rows.
 
         Args:
-            judged: For each operator, how many rows have failed of those that have ended, where that
+            judged: For each operator, how many rows have failed and how many have ended, where that
                 is too many.
 
         Raises:

@@ -493,9 +493,12 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         self.actions.ask_timeout.clear();
         for element in self.queue.values() {
             let StreamElement::Record(entry) = element else { continue };
+            let second = self.hedging.as_ref().and_then(|it| it.second(entry.id));
             for attempt in entry.value.running(entry.id) {
+                let beside = second.filter(|_| attempt.is_hedge()).map(|it| it.has_begun);
+                let has_begun = beside.or(entry.value.run().map(|it| it.has_begun));
                 self.actions.cancel.push(attempt);
-                self.metrics.cancelled += 1;
+                self.metrics.cancelled += u64::from(has_begun == Some(true));
             }
         }
         self.running = 0;

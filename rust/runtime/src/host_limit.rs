@@ -58,7 +58,7 @@ impl Clock for HostClock {
 }
 
 /// What was taken of a limit.
-struct Turn {
+struct Place {
     /// When it may be used.
     ready: ProcessingTime,
     /// The word of the limit behind it.
@@ -107,11 +107,11 @@ impl HostLimit {
         Ok(Self { page, slot: Arc::new(slot), limit })
     }
 
-    /// Takes `cost`, to be used at the time that is returned: now, or when its turn comes.
+    /// Takes `cost`, to be used at the time that is returned: now, or when its place comes.
     ///
-    /// Turns come in the order of reservations, of all processes. None is given that
+    /// Places come in the order of reservations, of all processes. None is given that
     /// begins later than `horizon` after now, so that a process does not take all that
-    /// there will be; then the time is returned at which to ask again. When a turn begins
+    /// there will be; then the time is returned at which to ask again. When a place begins
     /// does not depend on what is taken in it, so a dear call gets its place as soon as a
     /// cheap one.
     ///
@@ -124,15 +124,15 @@ impl HostLimit {
         now: ProcessingTime,
         horizon: Duration,
     ) -> Result<ProcessingTime, ProcessingTime> {
-        self.take_turn(cost, now, horizon).map(|turn| turn.ready)
+        self.take_place(cost, now, horizon).map(|place| place.ready)
     }
 
-    fn take_turn(
+    fn take_place(
         &self,
         cost: u64,
         now: ProcessingTime,
         horizon: Duration,
-    ) -> Result<Turn, ProcessingTime> {
+    ) -> Result<Place, ProcessingTime> {
         let last = now + horizon;
         let tat = self.page.change(&self.slot, now, |word| {
             let tat = ProcessingTime::from_nanos(word);
@@ -147,10 +147,10 @@ impl HostLimit {
         let tat = ProcessingTime::from_nanos(tat);
         let taken = self.limit.take(tat, cost, now);
         let ready = self.limit.ready_at(tat, cost).max(now);
-        Ok(Turn { ready, taken, nanos: taken.nanos_since(tat.max(now)) })
+        Ok(Place { ready, taken, nanos: taken.nanos_since(tat.max(now)) })
     }
 
-    /// Returns when the next turn begins.
+    /// Returns when the next place begins.
     fn begins(&self, tat: ProcessingTime) -> ProcessingTime {
         self.limit.ready_at(tat, 0)
     }
@@ -226,35 +226,35 @@ impl Marks {
 /// How far ahead a permit may be reserved, so that a process does not take all that there will be.
 const HORIZON: Duration = Duration::from_millis(100);
 
-/// For how long a process that owes others a turn waits for one of them to take it.
+/// For how long a process that owes others a place waits for one of them to take it.
 const PATIENCE: Duration = Duration::from_millis(10);
 
 /// A service is believed for so long that it has nothing left.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// The turns of one that takes part in a [`HostLimit`].
+/// The places of one that takes part in a [`HostLimit`].
 ///
-/// Turns come in the order in which they are asked for, so a process that makes dear calls would
-/// have more of the limit than others, who make cheap ones. Therefore a process that has had a turn
-/// owes the others as much, as long as some of them take turns. It asks for its next one when they
-/// have had that, or when none of them takes the turn that begins. With two that always want more
+/// Places come in the order in which they are asked for, so a process that makes dear calls would
+/// have more of the limit than others, who make cheap ones. Therefore a process that has had a place
+/// owes the others as much, as long as some of them take places. It asks for its next one when they
+/// have had that, or when none of them takes the place that begins. With two that always want more
 /// each has half of the permits, whatever their calls cost.
 #[derive(Debug)]
-pub struct HostTurns {
+pub struct HostPlaces {
     limit: HostLimit,
     /// The word of the limit when it was last looked at.
     seen: AtomicU64,
     /// The nanoseconds of the limit that others are to have first, if they want them; less than none
     /// where they have had more, as they may while it waits.
     owed: AtomicI64,
-    /// Those of the last turn, which is as much as others can have too much.
+    /// Those of the last place, which is as much as others can have too much.
     last: AtomicI64,
     marks: Mutex<Marks>,
     /// When the last mark was set.
     marked_at: AtomicU64,
 }
 
-impl HostTurns {
+impl HostPlaces {
     /// Takes part in `limit`.
     pub const fn new(limit: HostLimit) -> Self {
         Self {
@@ -292,12 +292,12 @@ impl HostTurns {
         }
         // So that the others are asked first who takes the next one.
         let horizon = if owed > 0 { Duration::ZERO } else { HORIZON };
-        let turn = self.limit.take_turn(cost, now, horizon)?;
-        self.seen.store(turn.taken.as_nanos(), order);
+        let place = self.limit.take_place(cost, now, horizon)?;
+        self.seen.store(place.taken.as_nanos(), order);
         // Nobody else wants what is owed still.
-        self.owed.store(owed.min(0).saturating_add(signed(turn.nanos)), order);
-        self.last.store(signed(turn.nanos), order);
-        Ok(turn.ready)
+        self.owed.store(owed.min(0).saturating_add(signed(place.nanos)), order);
+        self.last.store(signed(place.nanos), order);
+        Ok(place.ready)
     }
 
     /// Corrects the cost of a call that had taken `taken`: what was too much comes back, and the others
@@ -315,7 +315,7 @@ impl HostTurns {
     }
 }
 
-impl HostTurns {
+impl HostPlaces {
     /// Learns from the reply to a call that started at `started` what is `left` for all; of that the service had not counted `in_flight` yet, or what all have taken since that start,
     /// which is returned.
     ///
@@ -353,16 +353,16 @@ fn signed(nanos: u64) -> i64 {
     i64::try_from(nanos).unwrap_or(i64::MAX)
 }
 
-/// The [`HostTurns`] of a task, which has a clock of its own.
+/// The [`HostPlaces`] of a task, which has a clock of its own.
 #[derive(Debug)]
-struct HostPermits(HostTurns);
+struct HostPermits(HostPlaces);
 
 impl Ledger for HostPermits {
     fn ask(&self, cost: u64, now: ProcessingTime) -> Answer {
         let host_now = HostClock.now();
         let here = |at: ProcessingTime| now + at.saturating_since(host_now);
-        let turn = self.0.reserve(cost, host_now).map(here).map_err(here);
-        turn.map_or_else(Answer::At, Answer::Ticket)
+        let place = self.0.reserve(cost, host_now).map(here).map_err(here);
+        place.map_or_else(Answer::At, Answer::Ticket)
     }
 
     fn settle(&self, taken: u64, actual: u64) {
@@ -432,7 +432,7 @@ impl HostLimits {
                 parts.push(part);
             }
             let shared = HostLimit::new(Arc::clone(&page), &name, limit)?;
-            whole[index] = Some(Arc::new(HostPermits(HostTurns::new(shared))));
+            whole[index] = Some(Arc::new(HostPermits(HostPlaces::new(shared))));
             limits[index] = Some((name, limit));
         }
         Ok(Self { page, limits, whole, _parts: parts })
@@ -442,7 +442,7 @@ impl HostLimits {
         let (name, limit) = self.limits.get(limit)?.as_ref()?;
         let name = format!("{name}#{channel:016x}");
         let limit = HostLimit::of_many(Arc::clone(&self.page), &name, *limit, HostClock.now());
-        Some(HostPermits(HostTurns::new(limit.ok()?)))
+        Some(HostPermits(HostPlaces::new(limit.ok()?)))
     }
 }
 

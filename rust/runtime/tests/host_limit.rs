@@ -20,7 +20,7 @@ use sparkawait_core::policy::{Answer, Gcra, Ledgers, MAX_LIMITS, Rate};
 use sparkawait_runtime::clock::Clock;
 use sparkawait_runtime::held_part::{HeldPart, Holder};
 use sparkawait_runtime::host_limit::{
-    HostClock, HostLimit, HostLimits, HostTurns, SharedTerms, page_of,
+    HostClock, HostLimit, HostLimits, HostPlaces, SharedTerms, page_of,
 };
 use sparkawait_runtime::private_folder::FolderError;
 use sparkawait_runtime::shared_page::{PageError, SharedPage};
@@ -90,14 +90,14 @@ fn whoever_opens_the_page_shares_its_limits() {
     assert_eq!(first.reserve(1, now, Duration::ZERO), Ok(now));
     assert_eq!(second.reserve(1, now, Duration::ZERO), Ok(now));
     let after = |millis| now + Duration::from_millis(millis);
-    // A turn that begins now, and has what comes in it.
+    // A place that begins now, and has what comes in it.
     assert_eq!(first.reserve(1, now, Duration::ZERO), Ok(after(100)));
     assert_eq!(first.reserve(1, now, Duration::ZERO), Err(after(100)));
     assert_eq!(second.reserve(1, now, Duration::from_millis(150)), Ok(after(200)));
     assert_eq!(first.reserve(1, now, Duration::from_millis(150)), Err(after(50)));
     assert_eq!(other.reserve(2, now, Duration::ZERO), Ok(now));
 
-    HostTurns::new(second.clone()).settle(1, 0);
+    HostPlaces::new(second.clone()).settle(1, 0);
     assert_eq!(first.reserve(1, now, Duration::from_millis(150)), Ok(after(200)));
 }
 
@@ -124,7 +124,7 @@ fn compete(directory: &Directory, costs: [u64; 2], late: u64) -> ([u64; 2], Vec<
     compete_settled(directory, costs, costs, late)
 }
 
-/// Does so with calls that are charged `estimates` and turn out to have cost `costs` 170 ms later.
+/// Does so with calls that are charged `estimates` and prove to have cost `costs` 170 ms later.
 fn compete_settled(
     directory: &Directory,
     estimates: [u64; 2],
@@ -136,9 +136,9 @@ fn compete_settled(
     let rate = Rate::new(NonZeroU64::new(100_000).unwrap(), Duration::from_secs(60)).unwrap();
     let gcra = Gcra::new(rate, NonZeroU64::new(5_000).unwrap());
     let name = format!("{estimates:?} {costs:?} {late}");
-    let turns = [(); 2].map(|()| HostTurns::new(open(&directory.page(), &name, gcra)));
+    let places = [(); 2].map(|()| HostPlaces::new(open(&directory.page(), &name, gcra)));
     let begin = 1_000 * SECOND;
-    let (mut next, mut has_turn, mut taken) = ([begin; 2], [false; 2], [0; 2]);
+    let (mut next, mut has_place, mut taken) = ([begin; 2], [false; 2], [0; 2]);
     let (mut calls, mut ends) = (Vec::new(), VecDeque::new());
     for step in 1.. {
         let one = usize::from(next[1] < next[0]);
@@ -148,16 +148,16 @@ fn compete_settled(
         }
         while let Some((_, of)) = ends.front().copied().filter(|it: &(u64, usize)| it.0 <= now) {
             ends.pop_front();
-            turns[of].settle(estimates[of], costs[of]);
+            places[of].settle(estimates[of], costs[of]);
         }
-        if std::mem::take(&mut has_turn[one]) {
+        if std::mem::take(&mut has_place[one]) {
             taken[one] += costs[one];
             calls.push((now, costs[one]));
             ends.push_back((now + LATENCY, one));
         }
-        let turn = turns[one].reserve(estimates[one], ProcessingTime::from_nanos(now));
-        has_turn[one] = turn.is_ok();
-        let (Ok(at) | Err(at)) = turn;
+        let place = places[one].reserve(estimates[one], ProcessingTime::from_nanos(now));
+        has_place[one] = place.is_ok();
+        let (Ok(at) | Err(at)) = place;
         next[one] = at.as_nanos() + if late > 0 { step * 7_919 % late } else { 0 };
     }
     (taken, calls)
@@ -328,11 +328,11 @@ fn only(terms: SharedTerms) -> [Option<SharedTerms>; MAX_LIMITS] {
 fn takes(limits: &HostLimits, cost: u64) -> bool {
     let now = ProcessingTime::from_nanos(5);
     let source = limits.open(0, None).unwrap();
-    let turn = source.ask(cost, now);
-    if matches!(turn, Answer::Ticket(at) if at > now) {
+    let place = source.ask(cost, now);
+    if matches!(place, Answer::Ticket(at) if at > now) {
         source.settle(cost, 0);
     }
-    turn == Answer::Ticket(now)
+    place == Answer::Ticket(now)
 }
 
 /// Takes part in the limit above with a permit of its part, until it is killed.

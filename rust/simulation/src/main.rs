@@ -20,13 +20,16 @@ fn main() -> ExitCode {
         return show(&scenario);
     }
     let Some((first, end)) = arguments.first().and_then(|it| range(it)) else {
-        println!("usage: simulate FIRST..END [--keep-going | --first], or SCENARIO.json");
+        println!("usage: simulate FIRST..END [--keep-going | --first | --show], or SCENARIO.json");
         return ExitCode::from(2);
     };
     let keeps_going = arguments.iter().any(|it| it == "--keep-going");
     let (mut rows, mut events, mut failed) = (0, 0, 0);
     for seed in first..end {
         let scenario = Scenario::draw(seed);
+        if arguments.iter().any(|it| it == "--show") {
+            return show(&scenario);
+        }
         let report = run(&scenario);
         rows += report.rows;
         events += report.events.len();

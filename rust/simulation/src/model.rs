@@ -242,7 +242,9 @@ impl Model {
     pub fn cancelled(&mut self, site: usize, attempt: AttemptId, now: u64) -> Checked {
         let is_ending = self.is_ending;
         let here = &mut self.sites[site];
-        here.cancels += 1;
+        // The task may not know yet that a call has begun which a cache makes.
+        let has_begun = here.flying.get(&attempt).is_none_or(|it| it.known.is_some());
+        here.cancels += u64::from(has_begun);
         let Some(call) = here.flying.remove(&attempt) else {
             // Its answer is in the mail, behind that of the call beside it; or all ends.
             let is_pair = attempt.is_hedge() || here.plan.hedge.is_some();
@@ -343,7 +345,7 @@ impl Model {
         let channel = row.channel.filter(|_| here.plan.channels.is_some());
         here.in_the_mail.extend(is_reply(said).then_some((row.channel, now)));
         row.live -= 1;
-        let is_divided = matches!(said, Said::Failure { asks: Asks::InPart(_), .. });
+        let is_divided = said.is_divided();
         if let Some(budget) = here.budget.as_mut().filter(|_| !is_divided) {
             budget.ended(id, row.tries(), channel, said);
         }

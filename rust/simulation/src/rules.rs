@@ -42,9 +42,9 @@ pub enum Next {
 pub struct Rules {
     /// The `timeout` of a row begins with its first call. Nothing before counts that it waits in
     /// line for: a slot, a permit, a credit, a rate limit, an earlier row of its key, and after a
-    /// restore its turn.
+    /// restore its place in line.
     pub time_begins_with_the_first_call: bool,
-    /// Neither does the wait of a further attempt for its turn, once its back-off is over.
+    /// Neither does the wait of a further attempt in line, once its back-off is over.
     pub time_stands_in_line: bool,
     /// A row that waits for a destination which is paused, or has not replied for `timeout`, ends after
     /// `max_wait`.
@@ -84,8 +84,8 @@ pub struct Rules {
     pub answered_retry_gives_back: bool,
     /// While results take all room, one call is made at a time.
     pub results_bound_calls: bool,
-    /// For so many nanoseconds a turn at a limit that others take from waits for its call.
-    pub turn_waits: u64,
+    /// For so many nanoseconds a place at a limit that others take from waits for its call.
+    pub place_waits: u64,
 }
 
 /// Those of today.
@@ -117,7 +117,7 @@ pub const RULES: Rules = Rules {
     several_beside_others_fail: true,
     answered_retry_gives_back: true,
     results_bound_calls: true,
-    turn_waits: 100_000_000,
+    place_waits: 100_000_000,
 };
 
 impl Rules {

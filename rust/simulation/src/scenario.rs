@@ -47,6 +47,9 @@ pub struct Scenario {
     /// Permits that no time brings: budgets, and calls at a time.
     #[serde(default)]
     pub pools: Vec<PoolPlan>,
+    /// Whether the page of limits that others take from is full of channels that are long gone.
+    #[serde(default)]
+    pub is_crowded: bool,
 }
 
 /// A panic on the thread of a task.
@@ -172,6 +175,7 @@ impl Scenario {
             parts,
             panics: None,
             pools: Vec::new(),
+            is_crowded: false,
         };
         drawn.draw_requests(seed);
         drawn.draw_others(seed);
@@ -179,6 +183,7 @@ impl Scenario {
         drawn.draw_absences(seed);
         drawn.draw_panics(seed);
         drawn.draw_pools(seed);
+        drawn.draw_contention(seed);
         drawn.sound()
     }
 
@@ -200,6 +205,7 @@ impl Scenario {
         for plan in self.calls_mut().filter(|it| !it.limits.is_empty()) {
             plan.others = maybe(random, 40, OthersPlan::draw);
         }
+        self.is_crowded = random.in_a_hundred(10);
     }
 
     /// Draws how large the results of some operators are, and whether input moves to other shards.
@@ -240,6 +246,23 @@ impl Scenario {
         for plan in self.calls_mut() {
             plan.pools = PoolUse::draw_of(random, count);
         }
+    }
+
+    /// Draws, for a few tasks, others that always want more of a limit whose rows have costs of their own:
+    /// with second calls beside slow ones, and with calls that cost ten times what was thought.
+    fn draw_contention(&mut self, seed: u64) {
+        let random = &mut Random(seed.wrapping_mul(0x5851_F42D_4C95_7F2D) ^ 0x636F_6E74);
+        if !random.in_a_hundred(4) {
+            return;
+        }
+        let is_underpriced = random.in_a_hundred(40);
+        self.batches = vec![31, 13, 7];
+        (self.parts, self.end, self.pools) = (None, End::Input, Vec::new());
+        (self.feed_gap, self.consumer_pause) = (1, 0);
+        self.operators.truncate(1);
+        self.operators[0].calls.truncate(1);
+        self.operators[0].capacity = 97;
+        self.calls_mut().for_each(|it| it.contend(random, is_underpriced));
     }
 
     /// Whether a thread drives it to its end while a consumer takes its output. A stream has the
@@ -326,7 +349,7 @@ impl Scenario {
                 longest += settled * 200_000 * SECOND;
                 let of_requests = plan.requests.iter().map(|it| &it.limit);
                 longest += plan.limits.iter().chain(of_requests).map(of_limit).sum::<u64>();
-                // Others have a half of what comes, and their turns come first.
+                // Others have a half of what comes, and go first.
                 longest += plan.others.map_or(0, |_| 60 * SECOND);
                 longest += plan.hidden.map_or(0, |it| it.0) + 10 * SECOND;
                 longest += plan.retry_budget.map_or(0, |_| 120 * SECOND);

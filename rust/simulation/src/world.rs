@@ -15,7 +15,6 @@ use sparkawait_core::time::ProcessingTime;
 use sparkawait_runtime::Patience;
 use sparkawait_runtime::clock::Clock;
 use sparkawait_runtime::parker::Parker;
-use sparkawait_runtime::shared_page::SharedPage;
 use sparkawait_task::error::TaskError;
 use sparkawait_task::function::{Replies, ReplyGroup};
 use sparkawait_task::layer::cache::{CacheMetrics, Caches};
@@ -37,7 +36,7 @@ mod requesting;
 mod shared_limit;
 pub mod sharing;
 
-use shared_limit::{Place, SharedLimit};
+use shared_limit::{Page, Place, SharedLimit};
 
 /// Most looks at the clock in a row while neither time passes nor the task waits.
 const MOST_LOOKS: u32 = 200_000;
@@ -110,7 +109,7 @@ pub struct World {
     pub caches: Option<Arc<Caches>>,
     requests: Vec<Option<Requests<Answers>>>,
     /// Where limits are that others take from.
-    page: Option<Arc<SharedPage>>,
+    page: Option<Page>,
     /// Those, by function and channel; they outlive a task.
     shared_limits: BTreeMap<Place, SharedLimit>,
     shared_counts: BTreeMap<usize, Bucket>,
@@ -158,9 +157,11 @@ impl Shared {
         let hidden = plans.clone().map(|plan| {
             plan.hidden.map(|(period, permits, burst)| Bucket::new(permits, period, burst))
         });
+        // Who has used a crowded page did so more than a minute ago.
+        let now = if scenario.is_crowded { 61_000_001_000 } else { 1_000 };
         let world = World {
             model: Model::new(scenario),
-            now: 1_000,
+            now,
             random: Random(scenario.seed),
             answers: BTreeMap::new(),
             next_answer: 0,
@@ -183,7 +184,7 @@ impl Shared {
             looks: 0,
             waits: 0,
             fresh_looks: 0,
-            moved_at: 0,
+            moved_at: now,
             events: Vec::new(),
             broken: None,
             has_ended: false,

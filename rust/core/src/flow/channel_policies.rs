@@ -358,7 +358,7 @@ impl ChannelPolicies {
     }
 
     /// Returns whether a call with these costs pays limits that channels share, for which others may wait.
-    pub(super) fn is_paid_in_turn(&self, costs: &Costs) -> bool {
+    pub(super) fn is_paid_in_line(&self, costs: &Costs) -> bool {
         self.shared.as_ref().is_some_and(|it| !it.is_free(costs))
     }
 
@@ -386,15 +386,15 @@ impl ChannelPolicies {
         now: ProcessingTime,
     ) -> Option<ProcessingTime> {
         let own = self.channels.get_mut(id.0 as usize).map(|it| &mut it.limits);
-        let in_turn = self.shared.as_mut().filter(|it| !it.is_free(costs));
+        let in_line = self.shared.as_mut().filter(|it| !it.is_free(costs));
         let looked_at = line == Line::Records;
-        let is_lacking = own.iter().chain(&in_turn).any(|it| it.is_lacking(line));
+        let is_lacking = own.iter().chain(&in_line).any(|it| it.is_lacking(line));
         let of_own = own.as_ref().filter(|_| !looked_at).map(|it| it.ready_here(now, costs));
-        let of_all = in_turn.as_ref().map(|it| it.ready_here(now, costs));
+        let of_all = in_line.as_ref().map(|it| it.ready_here(now, costs));
         let mut ready = (of_own.unwrap_or_default(), of_all.unwrap_or_default());
         let is_ready = |it: (ProcessingTime, ProcessingTime)| it.0.max(it.1) <= now;
         if is_ready(ready) {
-            let mut both = (own, in_turn);
+            let mut both = (own, in_line);
             let mut ask = |rates| {
                 let of_own = both.0.as_mut().map(|it| it.ask(now, costs, line, rates));
                 let of_own = of_own.unwrap_or_default();
@@ -402,7 +402,7 @@ impl ChannelPolicies {
                 let of_all = both.1.as_mut().filter(|_| is_next);
                 (of_own, of_all.map(|it| it.ask(now, costs, line, rates)).unwrap_or_default())
             };
-            // Who lacks something else needs no turn before that is there.
+            // Who lacks something else needs no place before that is there.
             if is_lacking {
                 ready = ask(false);
             }
@@ -417,7 +417,7 @@ impl ChannelPolicies {
             }
         }
         let (of_own, of_all) = ready;
-        if looked_at && self.is_paid_in_turn(costs) {
+        if looked_at && self.is_paid_in_line(costs) {
             self.hold_all((of_all > now).then_some(of_all), now);
         }
         Some(of_own.max(of_all)).filter(|it| *it > now)

@@ -51,7 +51,7 @@ const REMEMBERED: usize = 4096;
 /// Policies of a channel may bound its calls further, and in time. Its limit follows their window. A
 /// channel that may start nothing before some time asks for no credit until then: it is *held*, and
 /// [`handle_time`](Self::handle_time) has another look at it. Limits in time that all channels share
-/// are a gate behind the credits: channels that have theirs pass it in turn.
+/// are a gate behind the credits: channels that have theirs pass it one after the other.
 #[derive(Debug)]
 pub struct ChannelTable {
     config: ChannelConfig,

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn data_needs_credit_and_events_do_not_but_they_keep_their_turn() {
+    fn data_needs_credit_and_events_do_not_but_they_keep_their_place() {
         let mut channel = channel(1);
         for (payload, cost) in [('a', 1), ('b', 0), ('c', 1), ('d', 0)] {
             channel.push(payload, cost, 10);

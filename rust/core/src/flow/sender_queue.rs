@@ -18,7 +18,7 @@ pub struct SenderQueueConfig {
     pub max_bytes_per_channel: usize,
 }
 
-/// Sends for many channels over one wire, taking turns.
+/// Sends for many channels over one wire, one after the other.
 ///
 /// Counterpart of Flink's `PartitionRequestQueue`. A channel stands in line
 /// once, and only while it may send; after a message it goes to the end. One in
@@ -271,7 +271,7 @@ impl<T> SenderQueue<T> {
         Ok(news)
     }
 
-    /// Takes the next message, of the channel that waited longest for its turn. A channel is over
+    /// Takes the next message, of the channel that waited longest. A channel is over
     /// with its last one.
     pub fn poll_message(&mut self) -> Option<(ChannelKey, Message<T>)> {
         while let Some(key) = self.line.pop_front() {

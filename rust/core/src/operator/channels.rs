@@ -62,7 +62,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         self.start_waiting(now);
     }
 
-    /// Starts what has a credit now, a record of each channel in turn.
+    /// Starts what has a credit now, a record of one channel after the other.
     #[inline(never)]
     pub(super) fn start_ready(&mut self, now: ProcessingTime) {
         loop {

@@ -125,8 +125,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     #[inline(never)]
     pub(super) fn cut_call(&mut self, attempt: AttemptId, sign: CallSign, now: ProcessingTime) {
         self.actions.cancel.push(attempt);
-        self.metrics.cancelled += 1;
-        self.end_one(attempt, sign, now);
+        let (_, has_begun) = self.end_one(attempt, sign, now);
+        self.metrics.cancelled += u64::from(has_begun);
     }
 
     /// Takes the outcome of one of the two calls of a record that asks to be tried again: the other

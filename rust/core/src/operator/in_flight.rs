@@ -171,7 +171,7 @@ impl<E> InFlight<E> {
         Duration::from_nanos(u64::try_from(age).unwrap_or_default())
     }
 
-    /// Returns since when it has waited for its key or its turn, if it does.
+    /// Returns since when it has waited for its key or in line, if it does.
     pub(super) const fn waits_since(&self) -> Option<ProcessingTime> {
         match self.phase {
             Phase::Blocked { since } | Phase::Waiting { since } => Some(since),

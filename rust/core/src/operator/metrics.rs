@@ -33,7 +33,7 @@ pub struct Metrics {
     pub timeouts: u64,
     /// Records that failed for good.
     pub failures: u64,
-    /// Calls cancelled: timed out, in flight at failure or close, or slower than one beside them.
+    /// Calls that had begun and were cancelled: timed out, in flight at failure or close, or slower than one beside them.
     pub cancelled: u64,
     /// Calls that wait for their outcome now, whether they have begun or not.
     pub in_flight: usize,

@@ -119,7 +119,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             }
             self.actions.cancel.push(run.call_of(attempt));
             self.running -= 1;
-            self.metrics.cancelled += 1;
+            self.metrics.cancelled += u64::from(run.has_begun);
         } else {
             self.backing_off -= 1;
         }

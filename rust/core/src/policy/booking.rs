@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::ledger::{Answer, Ledger, Spent};
 use crate::time::ProcessingTime;
 
-/// How long a turn that has come may wait for its call. A task that waits for something else, such as
-/// its next record, would call beside those whose turn it is by then.
+/// How long a place whose time has come may wait for its call. A task that waits for something else, such as
+/// its next record, would call beside those whose time it is by then.
 const LATEST: Duration = Duration::from_millis(100);
 
 /// Who waits for a shared limit: each line has a place of its own, which the other does not take.
@@ -42,7 +42,7 @@ impl Front {
 
 /// What was asked of a limit that others take from, for the calls that start next.
 ///
-/// At a rate it is asked one call ahead, since its turn comes later. A place belongs to the line that
+/// At a rate it is asked one call ahead, since its time comes later. A place belongs to the line that
 /// asked for it, and not to one call or to what that costs. Another
 /// call may come to the front, at another cost: then the place is kept, and what is missing is asked for
 /// beside it. So nobody who waits goes back to the end of the line.
@@ -75,7 +75,7 @@ impl Booking {
         &self.fronts[line as usize]
     }
 
-    /// Asks for what the next call of a line costs, again if its turn is long over.
+    /// Asks for what the next call of a line costs, again if its time is long over.
     pub(super) fn book(&mut self, line: Line, cost: u64, now: ProcessingTime) {
         self.asked_at = now;
         let front = &mut self.fronts[line as usize];
@@ -165,7 +165,7 @@ impl Booking {
 }
 
 impl Drop for Booking {
-    /// Gives back turns that have not come yet. Of one that has come nobody knows here whether it is
+    /// Gives back places whose time has not come yet. Of one whose time has come nobody knows here whether it is
     /// over by now. Calls in flight are cut off: nobody will know what they have cost.
     fn drop(&mut self) {
         let places = self.fronts.iter().filter_map(|it| it.place);

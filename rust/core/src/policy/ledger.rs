@@ -10,7 +10,7 @@ use crate::time::ProcessingTime;
 /// What a limit answers to a call that asks it for permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// They are the call's, to be used at this time: now, or when its turn comes.
+    /// They are the call's, to be used at this time: now, or when its time comes.
     Ticket(ProcessingTime),
     /// Nothing was taken: it is to ask again then.
     At(ProcessingTime),

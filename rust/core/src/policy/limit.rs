@@ -244,7 +244,7 @@ impl Limit {
     /// [`ready_at`](Self::ready_at) does.
     ///
     /// Where others take from it, too, the call gets a place in line there, or its permits. So ask when
-    /// nothing else is in the way of the call, since a turn does not wait for long.
+    /// nothing else is in the way of the call, since a place does not wait for long.
     pub fn ask(&mut self, now: ProcessingTime, cost: u64, line: Line) -> ProcessingTime {
         if let Permits::Shared(booking) = &mut self.permits {
             booking.book(line, cost, now);
@@ -418,7 +418,7 @@ mod tests {
     #[test]
     fn tasks_that_waited_for_records_do_not_call_all_at_once() {
         let mut tasks = limited_together::<13>(3, 2);
-        // All their turns are over long ago.
+        // All their times are over long ago.
         for it in &mut tasks {
             it.ask(at(7), 1, RECORDS);
         }
@@ -490,16 +490,16 @@ mod tests {
         for it in tasks.iter_mut().flatten() {
             it.ask(at(7), 1, RECORDS);
         }
-        let next_turn = || match source.ask(0, at(7)) {
+        let next_place = || match source.ask(0, at(7)) {
             Answer::Ticket(ready) => ready,
             refused => panic!("{refused:?}"),
         };
-        let before = next_turn();
-        // Its turn has come, long ago perhaps.
+        let before = next_place();
+        // Its time has come, long ago perhaps.
         tasks[0] = None;
-        assert_eq!(next_turn(), before);
+        assert_eq!(next_place(), before);
         tasks[1] = None;
-        assert_eq!(before.saturating_since(next_turn()).as_millis(), 333);
+        assert_eq!(before.saturating_since(next_place()).as_millis(), 333);
     }
 
     #[test]

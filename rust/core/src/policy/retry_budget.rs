@@ -142,7 +142,7 @@ impl RetryBudget {
             }
         }
         self.slot = self.slot.max(slot);
-        // A thousandth of a microsecond's share is a unit; what is less waits for the next turn.
+        // A thousandth of a microsecond's share is a unit; what is less is earned later.
         let per_second = u128::from(self.config.min_per_second);
         let nanos = u128::from(now.nanos_since(self.earned_at));
         let units = nanos * per_second / 1_000;

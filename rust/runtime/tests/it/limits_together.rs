@@ -22,7 +22,7 @@ use sparkawait_core::policy::{
     LimitLeft, Line, PolicyConfig, Price, Rate, Renewal,
 };
 use sparkawait_core::time::ProcessingTime;
-use sparkawait_runtime::host_limit::{HostLimit, HostTurns};
+use sparkawait_runtime::host_limit::{HostLimit, HostPlaces};
 use sparkawait_runtime::shared_page::SharedPage;
 
 const MILLI: u64 = 1_000_000;
@@ -51,11 +51,11 @@ fn limit_of_host(gcra: Gcra) -> HostLimit {
 
 /// One who takes part, on a clock that all have in common.
 #[derive(Debug)]
-struct Participant(HostTurns, HostLimit);
+struct Participant(HostPlaces, HostLimit);
 
 impl Participant {
     fn new(limit: &HostLimit) -> Self {
-        Self(HostTurns::new(limit.clone()), limit.clone())
+        Self(HostPlaces::new(limit.clone()), limit.clone())
     }
 }
 
@@ -99,7 +99,7 @@ fn calls_beside_another(burst: u64, costs: fn(u64) -> u64, first_hangs: bool, si
     const LATENCY: u64 = 97 * MILLI;
     let gcra = gcra(100_000, 60, burst);
     let limit = limit_of_host(gcra);
-    let other = HostTurns::new(limit.clone());
+    let other = HostPlaces::new(limit.clone());
     let policy = PolicyConfig::limited(LimitConfig::new(gcra));
     let mut config = Config::new(OutputMode::Unordered, NonZeroUsize::new(331).unwrap());
     config.max_concurrency = NonZeroUsize::new(53).unwrap();
@@ -138,8 +138,8 @@ fn calls_beside_another(burst: u64, costs: fn(u64) -> u64, first_hangs: bool, si
             return calls;
         }
         if next_other <= now {
-            let (Ok(turn) | Err(turn)) = other.reserve(5, at(now));
-            next_other = turn.as_nanos().max(now + 1);
+            let (Ok(place) | Err(place)) = other.reserve(5, at(now));
+            next_other = place.as_nanos().max(now + 1);
         }
         while let Some(first) = ends.first_entry().filter(|it| it.key().0 <= now) {
             let attempt = first.remove();

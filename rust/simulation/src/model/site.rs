@@ -74,7 +74,7 @@ pub struct Row {
     pub at: u64,
     /// When its time began.
     pub first_call: Option<u64>,
-    /// For how long that stood at most, because a further attempt waited for its turn.
+    /// For how long that stood at most, because a further attempt waited in line.
     pub(super) stood: u64,
     /// Attempts so far.
     pub attempts: u32,
@@ -284,6 +284,11 @@ impl State {
 }
 
 impl Said {
+    /// Whether its rows are called for again, in parts.
+    pub(super) const fn is_divided(self) -> bool {
+        matches!(self, Self::Failure { asks: Asks::InPart(_), .. })
+    }
+
     /// Nanoseconds after which it asks for another call.
     pub(super) fn after(self) -> u64 {
         if let Self::Failure { after, .. } = self { after.unwrap_or_default() } else { 0 }

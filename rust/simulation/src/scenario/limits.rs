@@ -34,6 +34,9 @@ pub struct LimitPlan {
     /// Whether replies say how much of it is left.
     #[serde(default)]
     pub is_told: bool,
+    /// How many times what they were charged calls have cost, as their replies say; none: it differs.
+    #[serde(default)]
+    pub times: u64,
 }
 
 impl LimitPlan {
@@ -49,7 +52,17 @@ impl LimitPlan {
         let is_of_rows = random.in_a_hundred(25);
         let is_settled = random.in_a_hundred(40);
         let is_told = random.in_a_hundred(30);
-        Self { permits, period, burst, cost, is_of_rows, is_per_channel, is_settled, is_told }
+        Self {
+            permits,
+            period,
+            burst,
+            cost,
+            is_of_rows,
+            is_per_channel,
+            is_settled,
+            is_told,
+            times: 0,
+        }
     }
 
     /// The limit as an operator counts it.
@@ -57,6 +70,21 @@ impl LimitPlan {
         let of = |it: u64| NonZeroU64::new(it).unwrap_or(NonZeroU64::MIN);
         let period = Duration::from_nanos(self.period);
         Gcra::new(Rate::new(of(self.permits), period).expect("a period of time"), of(self.burst))
+    }
+
+    /// What a limit is that others always want more of.
+    pub(super) fn contended(random: &mut Random, is_underpriced: bool) -> Self {
+        Self {
+            permits: pick(random, &[97, 333, 1000]),
+            period: SECOND,
+            burst: pick(random, &[1, 7, 29]),
+            cost: 1,
+            is_of_rows: true,
+            is_per_channel: false,
+            is_settled: is_underpriced,
+            is_told: false,
+            times: if is_underpriced { 10 } else { 0 },
+        }
     }
 
     /// What a call is charged.
@@ -133,6 +161,11 @@ pub struct OthersPlan {
 }
 
 impl OthersPlan {
+    /// Others who always want more.
+    pub(super) fn greedy(random: &mut Random) -> Self {
+        Self { cost: pick(random, &[1, 2, 3, 7]), share: 97, gives_back: 0 }
+    }
+
     pub(super) fn draw(random: &mut Random) -> Self {
         Self {
             cost: pick(random, &[1, 2, 3, 7]),

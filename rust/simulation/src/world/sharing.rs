@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use sparkawait_core::policy::{Answer, Ledger, Ledgers, LimitLeft, Stock};
 use sparkawait_core::time::ProcessingTime;
-use sparkawait_runtime::host_limit::HostTurns;
+use sparkawait_runtime::host_limit::HostPlaces;
 
-use super::shared_limit::{Place, SharedLimit, open_page};
+use super::shared_limit::{Page, Place, SharedLimit};
 use super::{Shared, World};
 use crate::limits::Bucket;
 use crate::rules::RULES;
@@ -42,20 +42,21 @@ impl Ledgers for Sources {
         let others = plan.others?;
         let place = (self.site, channel.filter(|_| plan.limits[0].is_per_channel));
         let (seed, now) = (world.scenario.seed ^ place.1.unwrap_or_default(), world.now);
-        let page = Arc::clone(world.page.get_or_insert_with(open_page));
-        let made = || SharedLimit::new(&page, place, &plan.limits[0], others, (seed, now));
-        let turns = HostTurns::new(world.shared_limits.entry(place).or_insert_with(made).limit());
+        let World { page, shared_limits, scenario, .. } = &mut *world;
+        let page = page.get_or_insert_with(|| Page::open(scenario.is_crowded));
+        let made = || SharedLimit::new(page, place, &plan.limits[0], others, (seed, now));
+        let places = HostPlaces::new(shared_limits.entry(place).or_insert_with(made).limit());
         drop(world);
-        Some(Arc::new(Source { shared: self.shared.clone(), place, turns }))
+        Some(Arc::new(Source { shared: self.shared.clone(), place, places }))
     }
 }
 
-/// A limit of them, and the turns of the task.
+/// A limit of them, and the places of the task.
 #[derive(Debug)]
 struct Source {
     shared: Shared,
     place: Place,
-    turns: HostTurns,
+    places: HostPlaces,
 }
 
 impl Source {
@@ -73,9 +74,12 @@ impl Ledger for Source {
         let taken = self.with(|limit, world_now| {
             let world_now = ProcessingTime::from_nanos(world_now);
             let here = |at: ProcessingTime| now + at.saturating_since(world_now);
-            let taken = self.turns.reserve(cost, world_now);
-            let waited =
-                limit.asked(taken.err().map(ProcessingTime::as_nanos), world_now.as_nanos());
+            let taken = self.places.reserve(cost, world_now);
+            let until = taken.unwrap_or_else(|again| again).as_nanos();
+            let waited = limit.asked(until, world_now.as_nanos());
+            if taken.is_ok() {
+                limit.take(cost, 0);
+            }
             (taken.map(here).map_or_else(|at| Answer::At(here(at)), Answer::Ticket), waited)
         });
         let Some((answer, waited)) = taken else { return Answer::OnSettle };
@@ -83,11 +87,15 @@ impl Ledger for Source {
         if let Some(waited) = waited {
             self.shared.world().waited_in_vain(self.place, cost, waited);
         }
+        self.shared.world().check_share(self.place);
         answer
     }
 
     fn settle(&self, taken: u64, actual: u64) {
-        self.with(|_, _| self.turns.settle(taken, actual));
+        self.with(|limit, _| {
+            limit.take(actual, taken);
+            self.places.settle(taken, actual);
+        });
         // What others have booked for later by then is used behind what is booked from now on.
         let back = taken.saturating_sub(actual);
         self.shared.world().give_back_shared(self.place.0, back);
@@ -104,7 +112,7 @@ impl Ledger for Source {
         let uncounted = self.with(|_, world_now| {
             let started = ProcessingTime::from_nanos(world_now.saturating_sub(since));
             let world_now = ProcessingTime::from_nanos(world_now);
-            self.turns.lower_to(left, in_flight, started, world_now)
+            self.places.lower_to(left, in_flight, started, world_now)
         });
         uncounted.unwrap_or(in_flight)
     }
@@ -164,7 +172,7 @@ pub fn sources(shared: &Shared, site: usize) -> Arc<dyn Ledgers> {
 
 impl World {
     /// The task has seen its mail, which may have said that nothing is left of a limit that others have,
-    /// too: they get no turn before there is something again, except for what calls give back.
+    /// too: they get no place before there is something again, except for what calls give back.
     pub(super) fn check_told(&mut self) {
         for (place, shared) in &mut self.shared_limits {
             let here = &self.model.sites[place.0];
@@ -196,22 +204,44 @@ impl World {
         }
     }
 
-    /// The task has asked for a turn that others have had instead, as far as it has taken no more
+    /// The task has asked for a place that others have had instead, as far as it has taken no more
     /// than what it was charged.
     fn waited_in_vain(&mut self, (site, _): Place, cost: u64, waited: u64) {
-        let limit = self.model.sites[site].plan.limits[0];
-        if !limit.is_settled && !limit.is_told {
+        let plan = &self.model.sites[site].plan;
+        let limit = plan.limits[0];
+        // One that waits for what no time brings asks for its place again.
+        if !limit.is_settled && !limit.is_told && plan.pools.is_empty() {
             let what = format!("{cost} permits for function {site}, {waited} ns");
-            self.fail("a call gets its turn beside those of others", what);
+            self.fail("a call gets its place beside those of others", what);
         }
     }
 
-    /// The task asks for a turn, which is lost to others if it makes no call then.
+    /// The task has no more of a limit than others who always want some, whatever its calls cost: only
+    /// those in flight were not known to cost as much.
+    fn check_share(&mut self, place: Place) {
+        let here = &self.model.sites[place.0].plan;
+        let limit = here.limits[0];
+        if limit.is_told || limit.is_settled && limit.times == 0 {
+            return;
+        }
+        let calls = here.max_concurrency as u64 + 2;
+        let ahead_of_time = (300 * limit.permits * 1_000_000).div_ceil(limit.period);
+        let of_others = here.others.map_or(0, |it| it.cost);
+        let most = calls * limit.dearest() * limit.times.max(1) + limit.burst + ahead_of_time;
+        let most = i128::from(most + 2 * of_others);
+        let ahead = self.shared_limits.get(&place).and_then(SharedLimit::ahead);
+        if let Some(ahead) = ahead.filter(|it| *it > most) {
+            let what = format!("function {} has had {ahead} permits more, at most {most}", place.0);
+            self.fail("two that always want more have equal shares of a limit", what);
+        }
+    }
+
+    /// The task asks for a place, which is lost to others if it makes no call then.
     fn check_asked(&mut self, (site, _): Place) {
         let now = self.now;
         if self.model.sites[site].has_no_permit(now) {
             let what = format!("function {site} at {now}");
-            self.fail("who could not call asks for no turn of a limit that others share", what);
+            self.fail("who could not call asks for no place of a limit that others share", what);
         }
     }
 
@@ -223,9 +253,11 @@ impl World {
         }
     }
 
-    /// A call is made: it and those of others keep the limit together. It may come as late as a turn
+    /// A call is made: it and those of others keep the limit together. It may come as late as a place
     /// waits for its call, and while others owe what their dearest one has cost.
     pub(super) fn check_shared(&mut self, site: usize, path: &Path) {
+        let here = (site, None)..=(site, Some(u64::MAX));
+        self.shared_limits.range_mut(here).for_each(|it| it.1.called());
         let plan = &self.model.sites[site].plan;
         let (Some(others), Some(limit)) = (plan.others, plan.limits.first().copied()) else {
             return;
@@ -235,7 +267,7 @@ impl World {
             return;
         }
         let (cost, dearest) = (limit.charge(path.cost), limit.dearest().max(others.cost));
-        let late = (RULES.turn_waits * limit.permits).div_ceil(limit.period);
+        let late = (RULES.place_waits * limit.permits).div_ceil(limit.period);
         let full = || Bucket::new(limit.permits, limit.period, limit.burst + dearest + late);
         let counted = self.shared_counts.entry(site).or_insert_with(full);
         // What costs more than the burst waits for that, and owes the rest.

@@ -50,7 +50,7 @@ impl ChannelTable {
 
     /// Takes the next record whose call starts now: it rests no longer.
     ///
-    /// Channels take turns, a record each. One that waits for limits that all share keeps its place
+    /// Channels are served one after the other, a record each. One that waits for limits that all share keeps its place
     /// in front, and the channels behind it keep theirs. Otherwise one that pays less would go
     /// before it for ever. Only records that have nothing to pay there pass it, as those do that go
     /// along with a request.
@@ -241,7 +241,7 @@ impl ChannelTable {
         if !self.has_credit(id) {
             return Next::None;
         }
-        if self.policies.as_ref().is_some_and(|it| it.is_paid_in_turn(costs)) && !is_first(self) {
+        if self.policies.as_ref().is_some_and(|it| it.is_paid_in_line(costs)) && !is_first(self) {
             return Next::None;
         }
         let asked = self.policies.as_mut().and_then(|it| it.ask(id, line, costs, now));

@@ -433,7 +433,7 @@ fn a_channel_without_a_credit_takes_nothing_of_a_limit_that_others_share() {
     let busy = put(&mut table, 2, 0, at(5));
     assert_eq!((table.next_start(at(5)), taken()), (Next::Start(EntryId::from_u64(0)), 1));
 
-    // Its turn would be over before it has a credit, and nobody else could use it.
+    // Its place would be over before it has a credit, and nobody else could use it.
     for record in 1..=13 {
         let now = at(record * 333_000_000);
         put(&mut table, 2, record, now);

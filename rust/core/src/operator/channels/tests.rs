@@ -214,7 +214,7 @@ fn restored_rows_wait_in_their_channels_again() {
     let mut after =
         AsyncWaitOperator::restore_on(before.config.clone(), snapshot, place_of, |_| None, at(0));
 
-    assert_eq!(started(&mut after).0, "AaB", "channels take turns");
+    assert_eq!(started(&mut after).0, "AaB", "a record of one channel after the other");
     let (report, samples) = after.channel_report(1, at(0)).unwrap();
     assert_eq!((report.top[0].backlog, samples), (2, vec![Some('A')]));
 }

@@ -10,7 +10,7 @@ use super::*;
 use crate::element::{Key, StreamElement, StreamRecord};
 use crate::flow::ChannelConfig;
 use crate::operator::{
-    Config, EndOfInput, Ended, Failure, FailurePolicy, Metrics, OutputMode, Remark, Retry,
+    Begins, Config, EndOfInput, Ended, Failure, FailurePolicy, Metrics, OutputMode, Remark, Retry,
 };
 use crate::policy::{
     AdaptiveLimitConfig, Gcra, HedgeAfter, HedgeConfig, LimitConfig, PolicyConfig, Rate,
@@ -166,6 +166,26 @@ fn a_record_that_times_out_loses_both_calls() {
     assert_eq!(cancelled(&mut operator), [hedge, first]);
     assert_eq!((operator.in_flight(), metrics(&mut operator).cancelled), (0, 2));
     assert_eq!(emitted(&mut operator), [(0, Err(Failure::ended(Ended::TimedOut, None)))]);
+}
+
+#[test]
+fn a_call_that_never_began_is_not_counted_as_cancelled() {
+    let config = Config { begins: Begins::WhenSaid, ..config(4, 1.0) };
+    let both = |ends: fn(&mut Operator, AttemptId)| {
+        let mut operator = operator(config.clone(), 1);
+        let first = started(&mut operator)[0].1;
+        operator.handle_started(first, at(0), at(0));
+        let hedge = hedges(&mut operator, AFTER)[0].1;
+        ends(&mut operator, first);
+        (cancelled(&mut operator), hedge, metrics(&mut operator).cancelled)
+    };
+
+    let (told, hedge, counted) = both(|operator, first| {
+        answer(operator, first, 7, 13);
+    });
+    assert_eq!((told, counted), (vec![hedge], 0));
+    let (told, _, counted) = both(|operator, _| operator.close());
+    assert_eq!((told.len(), counted), (2, 1));
 }
 
 #[test]

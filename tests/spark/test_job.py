@@ -187,6 +187,7 @@ def report(task="a", end=None, action="7", **totals):
         "attempt": 0,
         "action": action,
         "of_stream": False,
+        "warnings": [],
         "end": end,
         "calls": [("look_up", None, counts)],
         "totals": counts,
@@ -206,7 +207,7 @@ def clock(monkeypatch):
 def actions(monkeypatch, spark):
     """Actions that nobody watches, of a Spark that says what the test has it say."""
     lost = []
-    found = Actions(spark, lost.append)
+    found = Actions(spark, lost.append, is_on_one_host=False)
     found.lost, found._spark, found._is_watched = lost, SparkOfTest(), True
     return found
 
@@ -315,6 +316,38 @@ def test_rows_that_do_not_leave_are_told_once(actions, clock, caplog):
         "no row of `look_up` has left for 7 minutes: 97 calls are in flight, 113 rows are in the"
         " tasks, the oldest for 404 s; `timeout` and `attempt_timeout` bound calls"
     )
+
+
+def test_what_workers_warn_of_is_told_once_an_action(actions, caplog):
+    """Their logs are on other hosts."""
+    alike = [f"partition {n} waits" for n in range(3)]
+    for task, said in (("a", alike[:1]), ("a", alike[:1]), ("b", [*alike, "other"])):
+        actions.take(report(task) | {"warnings": said})
+    actions._is_on_one_host = True
+    actions.take(report("c") | {"warnings": ["is on this terminal"]})
+
+    assert caplog.messages == ["a worker: partition 0 waits", "a worker: other"]
+
+
+def test_a_task_reports_what_its_worker_has_warned_of(spark):
+    taken = []
+
+    @sa.async_function("v long")
+    async def warns(row):
+        logging.getLogger("sparkawait").warning("of row %d", 7)
+        return {"v": row.id}
+
+    owner = owners._owner_of(spark)
+    actions, take = owner.actions, owner.actions.take
+    actions.take = lambda report: (taken.append(report), take(report))
+    try:
+        sa.ordered_wait(spark.range(1, numPartitions=1), warns).collect()
+        sa.ordered_wait(spark.range(1, numPartitions=1), warns).collect()
+    finally:
+        del actions.take
+
+    ends = [it["warnings"] for it in taken if it["end"]]
+    assert ends == [["of row 7"], ["of row 7"]]
 
 
 def test_a_terminal_has_one_line_in_place_of_sparks_bar(monkeypatch):

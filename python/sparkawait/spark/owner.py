@@ -190,9 +190,9 @@ class Owner:
             if to_owner is not None:
                 to_owner(report)
 
-        self.actions = Actions(spark, taken)
         accumulator = spark.sparkContext.accumulator(cast("list[Report]", []), Arriving(taken))
         address = _listen(self, taken) if Session(spark).is_on_one_host else None
+        self.actions = Actions(spark, taken, is_on_one_host=address is not None)
         self.reports = Reports(accumulator, address, mark=uuid4().hex)
 
     def counts_in(self, metrics: Metrics) -> str:

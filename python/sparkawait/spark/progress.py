@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import sys
 import threading
 import time
@@ -46,6 +47,8 @@ _WINDOW = 5.0
 """Rates are those of so many seconds."""
 _STUCK_SECONDS = 300.0
 _MOST_KINDS = 3
+_MOST_WARNINGS = 50
+_NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True)
@@ -240,11 +243,22 @@ class _Action:
         self.execution, self.begun = execution, now
         self.calls: dict[str, _Calls] = {}
         self.last = now
+        self._warned: set[str] = set()
 
     def take(self, report: Report, now: float) -> None:
         self.last = now
         function = " > ".join(name for name, _, _ in report["calls"])
         self.calls.setdefault(function, _Calls(function)).take(report, now)
+
+    def new_warnings(self, report: Report) -> list[str]:
+        """Returns what no task has warned of before, whatever numbers are in it."""
+        found: list[str] = []
+        for text in report["warnings"]:
+            alike = _NUMBER.sub("0", text)
+            if alike not in self._warned and len(self._warned) < _MOST_WARNINGS:
+                self._warned.add(alike)
+                found.append(text)
+        return found
 
     @property
     def stages(self) -> set[int]:
@@ -413,13 +427,17 @@ def screen_of(spark: Spark) -> Screen:
     log = Log(_PAUSE_UNSEEN)
     if said == "0" or (said != "1" and spark.says_no()):
         return log
-    module = sys.modules.get("IPython")
-    shell = None if module is None else module.get_ipython()
-    if shell is not None and getattr(shell, "kernel", None) is not None:
+    if _kernel() is not None:
         from IPython.display import display  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
 
         return Notebook(display)
     return Terminal(spark) if sys.stderr is not None and sys.stderr.isatty() else log
+
+
+def _kernel() -> Any:
+    """Returns the kernel of the notebook that this process runs, if it does."""
+    module = sys.modules.get("IPython")
+    return None if module is None else getattr(module.get_ipython(), "kernel", None)
 
 
 class Actions:
@@ -428,10 +446,15 @@ class Actions:
     Args:
         spark: A session of the application.
         lost: Takes the last report of a task that has ended without a word, as one that failed.
+        is_on_one_host: Whether the standard error of workers is that of the driver, unless that is
+            a notebook.
     """
 
-    def __init__(self, spark: SparkSession, lost: Callable[[Report], None]) -> None:
+    def __init__(
+        self, spark: SparkSession, lost: Callable[[Report], None], *, is_on_one_host: bool
+    ) -> None:
         """Watches nothing yet."""
+        self._is_on_one_host = is_on_one_host
         self._spark = Spark(spark)
         self._lost = lost
         self._changed = threading.Condition()
@@ -449,6 +472,7 @@ class Actions:
             if action is None:
                 action = self._actions[key] = _Action(report["action"], now)
             action.take(report, now)
+            warnings = action.new_warnings(report)
             if not self._is_watched:
                 self._is_watched = True
                 threading.Thread(
@@ -456,6 +480,9 @@ class Actions:
                 ).start()
             elif not action.running:
                 self._changed.notify()
+        if warnings and (not self._is_on_one_host or _kernel() is not None):
+            for text in warnings:
+                _logger.warning("a worker: %s", text)
 
     def progress(self) -> list[Progress]:
         """Returns what runs now."""

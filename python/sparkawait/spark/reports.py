@@ -13,10 +13,12 @@ Made on the driver, pickled, and used on the task thread of an executor.
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import re
 import socket
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 from uuid import uuid4
@@ -43,6 +45,7 @@ _PATIENCE = 0.5
 """Seconds that a report may take. The next one has all that is in one that was lost."""
 _PATIENCE_AT_THE_END = 2.0
 """The same of the last one. Spark waits so long for a worker whose task it has killed."""
+_MOST_WARNINGS = 20
 _IN_ERROR = re.compile(r"\[sparkawait\.metrics (\w+) (\{.*\})\]")
 
 
@@ -59,6 +62,7 @@ class Report(TypedDict):
         calls: For each call of its chain the function's name, the object that counts it, if there
             is one, and the counts.
         totals: What the calls have counted together, levels included.
+        warnings: What has been logged meanwhile at level WARNING or above, by the worker.
         end: How it has ended: ``"succeeded"``, ``"failed"``, ``"stopped"``, or not yet.
     """
 
@@ -70,6 +74,7 @@ class Report(TypedDict):
     of_stream: bool
     calls: list[tuple[str, str | None, TaskMetrics]]
     totals: TaskMetrics
+    warnings: list[str]
     end: str | None
 
 
@@ -121,6 +126,7 @@ class TaskReport:
         """Has told nothing."""
         self.totals: TaskMetrics = {}
         self._task = uuid4().hex
+        self._warned = 0 if context is None else _warnings().count
         self._reports, self._chain, self._context = reports, chain, context
 
     def begin(self) -> None:
@@ -190,8 +196,39 @@ class TaskReport:
             of_stream=context.getLocalProperty(_QUERY) is not None,
             calls=list(zip(names, by, counts, strict=True)),
             totals=totals,
+            warnings=_warnings().since(self._warned),
             end=end,
         )
+
+
+class _Warnings(logging.Filter):
+    """Remembers the last warnings of this process, as a filter that lets all lines pass.
+
+    Attributes:
+        count: How many there were.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+        self._last: deque[tuple[int, str]] = deque(maxlen=_MOST_WARNINGS)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno >= logging.WARNING:
+            self.count += 1
+            self._last.append((self.count, record.getMessage()))
+        return True
+
+    def since(self, count: int) -> list[str]:
+        return [text for number, text in list(self._last) if number > count]
+
+
+@functools.cache
+def _warnings() -> _Warnings:
+    found = _Warnings()
+    # No handler: a logger that has one is set up by somebody else.
+    _logger.addFilter(found)
+    return found
 
 
 def read(text: str | bytes) -> Report:

@@ -8,7 +8,8 @@ use jiter::Peek;
 
 use super::reader::Reader;
 use super::value::{
-    Misfit, Read, each_element, each_member, find, push_missing, read_column, skip,
+    Misfit, Read, each_element, each_member, find, push_missing, read_member, read_text_of_json,
+    skip,
 };
 use crate::column::Member;
 use crate::json_path::Step;
@@ -177,8 +178,10 @@ impl Rows {
     }
 
     fn read_column(&mut self, jiter: &mut Reader<'_>, peek: Peek, column: usize) -> Read {
-        let member = &mut self.columns[column];
-        read_column(jiter, peek, member).map_err(|misfit| misfit.inside(&member.name))
+        let (start, member) = (jiter.current_index(), &mut self.columns[column]);
+        let read = read_member(jiter, peek, member);
+        let read = read.or_else(|refused| read_text_of_json(jiter, start, member, refused));
+        read.map_err(|misfit| misfit.inside(&member.name))
     }
 
     /// Reads the columns that are members or elements of a value.

@@ -46,6 +46,11 @@ impl<'j> Reader<'j> {
         self.text.get(self.jiter.current_index()).copied()
     }
 
+    /// Returns the document from there on, as it came.
+    pub(super) fn text_from(&self, start: usize) -> &'j [u8] {
+        &self.text[start..]
+    }
+
     /// Returns the document from there on, up to where it was read, as it came.
     pub(super) fn slice_to_current(&self, start: usize) -> &'j [u8] {
         &self.text[start..self.jiter.current_index()]

@@ -61,6 +61,7 @@ pub(super) type Read<T = ()> = Result<T, Misfit>;
 
 /// Reads a text that is JSON, and once more where it has halves of characters, which are marked then: what
 /// the first time has left is cut off by `read`.
+#[inline]
 pub(super) fn read_json<T>(
     text: &[u8],
     room: usize,
@@ -76,6 +77,7 @@ pub(super) fn read_json<T>(
 }
 
 /// Reads the one value of a text by `read`; returns how many bytes others may be of.
+#[inline]
 pub(super) fn read_value(
     mut jiter: Reader<'_>,
     read: impl FnOnce(&mut Reader<'_>, Peek) -> Read,
@@ -182,25 +184,37 @@ pub(super) fn read_member(jiter: &mut Reader<'_>, peek: Peek, member: &mut Membe
     read(jiter, peek, &mut member.column)
 }
 
-/// Appends the value of a column: what has members or elements may be JSON in a text, too, as models
-/// answer in.
-pub(super) fn read_column(jiter: &mut Reader<'_>, peek: Peek, member: &mut Member) -> Read {
-    if peek != Peek::String || !member.column.is_nested() {
-        return read_member(jiter, peek, member);
+/// Appends the value of a column, which was refused, by the JSON in it: what has members or elements may be
+/// a text of that, as models answer. `start` is where the value begins, and it has been skipped.
+#[cold]
+pub(super) fn read_text_of_json(
+    jiter: &mut Reader<'_>,
+    start: usize,
+    member: &mut Member,
+    refused: Misfit,
+) -> Read {
+    let is_text = jiter.text_from(start).starts_with(b"\"");
+    if !is_text || !member.column.is_nested() || !matches!(refused, Misfit::Value { .. }) {
+        return Err(refused);
     }
-    let (mark, room, len) = (jiter.mark(), jiter.room(), member.column.len());
-    let text = jiter.known_str().map(str::to_owned);
-    let text = text.map_err(|error| Misfit::syntax(jiter, &error))?;
-    if mark.is_some_and(|mark| text.contains(mark)) {
-        return Err(half(&member.column));
-    }
-    let read = read_json(text.as_bytes(), room, |inner| {
-        if inner.mark().is_some() {
-            member.column.truncate(len);
-        }
-        read_value(inner, |inner, peek| read_member(inner, peek, member))
+    let (room, len) = (jiter.room(), member.column.len());
+    let left = jiter.again(start, |jiter| {
+        let mark = jiter.mark();
+        let text = match jiter.known_str() {
+            Ok(text) if mark.is_some_and(|mark| text.contains(mark)) => {
+                return Err(half(&member.column));
+            }
+            Ok(text) => text,
+            Err(error) => return Err(Misfit::syntax(jiter, &error)),
+        };
+        read_json(text.as_bytes(), room, |inner| {
+            if inner.mark().is_some() {
+                member.column.truncate(len);
+            }
+            read_value(inner, |inner, peek| read_member(inner, peek, member))
+        })
     });
-    let left = read.map_err(|misfit| match misfit {
+    let left = left.map_err(|misfit| match misfit {
         Misfit::Document(_) => {
             Misfit::value(&member.column, "the document has a text that is not JSON")
         }

@@ -275,6 +275,11 @@ async fn a_connection_is_left_alone_that_its_server_may_close_at_any_moment() {
     let late = start + CAREFUL_IDLE;
     assert_eq!(word(&mut state, late, CAREFUL, Caller::New), "dial", "it is left to others");
     assert_eq!(word(&mut state, late, OLD, Caller::New), "take");
+
+    // One of many streams, too: not each server says by a GOAWAY that it closes one.
+    let (mut state, start) = self::state();
+    make(&mut state, [Line::shared(1)], start);
+    assert_eq!(word(&mut state, start + CAREFUL_IDLE, CAREFUL, Caller::New), "dial");
 }
 
 #[tokio::test]

@@ -16,6 +16,7 @@ use arrow::array::RecordBatch;
 use gungraun::{library_benchmark, library_benchmark_group, main};
 use sparkawait_arrow::{
     KeyColumns, OnError, OutputColumns, RowStore, WatermarkGenerator, WatermarkStrategy,
+    content_keys,
 };
 use sparkawait_benches::RECORDS;
 use sparkawait_benches::batches::{input, results};
@@ -71,6 +72,20 @@ fn key((mut key, batch): (KeyColumns, RecordBatch)) -> RecordBatch {
     batch
 }
 
+fn of_columns(names: &[&str]) -> RecordBatch {
+    let batch = input(RECORDS);
+    let columns = names.iter().map(|it| batch.schema().index_of(it).unwrap());
+    batch.project(&columns.collect::<Vec<_>>()).unwrap()
+}
+
+#[library_benchmark(setup = of_columns)]
+#[bench::integer(&["id"])]
+#[bench::integer_and_text(&["id", "name"])]
+fn content_key(batch: RecordBatch) -> RecordBatch {
+    black_box(content_keys(b"bench", black_box(&batch)).unwrap());
+    batch
+}
+
 fn timed(every: Option<NonZeroUsize>) -> (WatermarkGenerator, RecordBatch) {
     let batch = input(RECORDS);
     let strategy = WatermarkStrategy { column: "time".to_owned(), delay: Duration::ZERO, every };
@@ -87,5 +102,5 @@ fn watermarks((mut generator, batch): (WatermarkGenerator, RecordBatch)) -> Reco
     batch
 }
 
-library_benchmark_group!(name = benches, benchmarks = [emit, accept, key, watermarks]);
+library_benchmark_group!(name = benches, benchmarks = [emit, accept, key, content_key, watermarks]);
 main!(library_benchmark_groups = benches);

@@ -131,6 +131,14 @@ pub enum Error {
         /// Its type.
         data_type: DataType,
     },
+    /// Rows with values of this type have no key of their content.
+    #[error("column `{column}` has or contains the type `{data_type}`, and rows of it have no key")]
+    ContentType {
+        /// Name of the column.
+        column: String,
+        /// The type without an encoding.
+        data_type: DataType,
+    },
     /// Values of this type are not a point in time.
     #[error("column `{column}` of type `{data_type}` is not a timestamp, date or integer")]
     EventTimeType {

@@ -4,6 +4,7 @@
 mod cache;
 mod cells;
 mod channels;
+mod content_keys;
 mod convert;
 mod cost_function;
 mod debloater;
@@ -33,6 +34,8 @@ mod _core {
 
     use crate::guard::FromArrow;
 
+    #[pymodule_export]
+    use crate::content_keys::content_keys;
     #[pymodule_export]
     use crate::debloater::Debloater;
     #[pymodule_export]

@@ -15,7 +15,7 @@ use std::task::{Wake, Waker};
 use std::thread::{self, Thread};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use sparkawait_core::mailbox::{Inbox, MIN_PRIORITY, Mail, MailboxProcessor, Step, TaskMailbox};
+use sparkawait_core::mailbox::{Inbox, Mail, MailboxProcessor, Step, TaskMailbox};
 
 /// Mails in a burst of one thread.
 const BURST: u64 = 1_000;
@@ -77,7 +77,7 @@ fn one_thread(criterion: &mut Criterion) {
         b.iter(|| {
             for payload in 0..BURST {
                 put(mailbox.inbox(), payload);
-                black_box(mailbox.try_take(MIN_PRIORITY));
+                black_box(mailbox.try_take(i32::MIN));
             }
         });
     });

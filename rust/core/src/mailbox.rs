@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | [`Mail`] | a piece of work, with its priority | any |
 //! | [`Inbox`] | where mail is put | any, behind an `Arc` |
-//! | [`TaskMailbox`] | where mail is taken: urgent mail, the batch, then the inbox | the mailbox thread |
+//! | [`TaskMailbox`] | where mail is taken: the batch, then the inbox | the mailbox thread |
 //! | [`MailboxProcessor`] | the loop: which mail runs next, when the default action does | the mailbox thread |
 //! | [`Outlet`] | where output is taken, while the loop goes on | the mailbox thread, and its consumer's |
 //!
@@ -21,7 +21,6 @@
 //! belongs to an element that holds a slot of the operator's queue, and a batch
 //! of input to the feeder's read-ahead.
 
-mod control;
 mod inbox;
 mod mail;
 mod outlet;
@@ -29,12 +28,10 @@ mod processor;
 mod side;
 mod task_mailbox;
 
-pub use control::Suspension;
 pub use inbox::Inbox;
-pub use mail::{MAX_PRIORITY, MIN_PRIORITY, Mail, MailboxClosed};
+pub use mail::{Mail, MailboxClosed};
 pub use outlet::{Demand, Outlet, Taken};
-pub use processor::{AlreadySuspended, Counters, MailboxProcessor, Step};
-pub use side::MailboxState;
+pub use processor::{MailboxProcessor, Step};
 pub use task_mailbox::TaskMailbox;
 
 /// A waker that counts its calls.

@@ -101,13 +101,8 @@ impl State {
         loop {
             match self.processor.next_step() {
                 Step::RunMail(mail) => self.run_mail(&mail.payload),
-                Step::DefaultAction => {
-                    #[expect(
-                        clippy::let_underscore_must_use,
-                        reason = "elements are put by hand: the default action has nothing to do"
-                    )]
-                    let _ = self.processor.suspend_default_action();
-                }
+                // Elements are put by hand: it has nothing to do.
+                Step::DefaultAction => self.processor.suspend_default_action(),
                 Step::Park | Step::Finished => return,
             }
             self.collect();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use sparkawait_core::mailbox::{Demand, Mail, MailboxProcessor, Outlet, Step, Suspension};
+use sparkawait_core::mailbox::{Demand, Mail, MailboxProcessor, Outlet, Step};
 use sparkawait_core::time::ProcessingTime;
 
 use crate::account::Settled;
@@ -76,8 +76,6 @@ pub struct Driver<X: BatchCodec, F, C = MonotonicClock> {
     chain: OperatorChain<X, F>,
     clock: C,
     processor: MailboxProcessor<TaskMail<X>>,
-    /// Set while the default action has nothing to do.
-    suspension: Option<Suspension>,
     /// Whether the last mail was run before its turn, for an operator that waits for room.
     has_yielded: bool,
     /// Since when nothing can happen any more although rows are held.
@@ -149,7 +147,6 @@ where
             chain,
             clock,
             processor,
-            suspension: None,
             has_yielded: false,
             stuck_since: None,
             mails: 0,
@@ -479,14 +476,14 @@ where
             if head.has_input() {
                 head.check_backlog(now);
             }
-            self.suspension = self.processor.suspend_default_action().ok();
+            self.processor.suspend_default_action();
         }
     }
 
     /// Makes the calls that there is room for, before the consumer has its batch and takes its time.
     fn use_permits(&mut self, now: ProcessingTime) {
         self.resume_default_action();
-        if self.suspension.is_none() && self.chain.head().can_admit() {
+        if !self.processor.is_default_action_suspended() && self.chain.head().can_admit() {
             self.process_input(now);
             self.chain.carry_out_actions(now);
             if let Err(error) = self.chain.fan(now) {
@@ -498,8 +495,8 @@ where
     }
 
     fn resume_default_action(&mut self) {
-        if self.suspension.is_some() && self.chain.head().can_admit() {
-            self.suspension.take().into_iter().for_each(|it| self.processor.resume(it));
+        if self.processor.is_default_action_suspended() && self.chain.head().can_admit() {
+            self.processor.resume_default_action();
         }
     }
 

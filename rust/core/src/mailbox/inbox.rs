@@ -7,9 +7,8 @@
 use std::mem;
 use std::task::Waker;
 
-use super::control::{Control, Suspension};
 use super::mail::{Mail, MailboxClosed};
-use super::side::{MailboxState, Side};
+use super::side::Side;
 use crate::sync::{self, AtomicBool, Mutex, Ordering};
 
 /// Where any thread puts mail for the mailbox thread.
@@ -24,7 +23,7 @@ use crate::sync::{self, AtomicBool, Mutex, Ordering};
 ///            +---------+ --------------------------------> +-------+
 ///            | running |                                   | armed |
 ///            +---------+ <-------------------------------- +-------+
-///                     put, signal: calls the waker
+///                     put: calls the waker
 ///                     mailbox thread looks again (deadline): does not
 /// ```
 ///
@@ -33,93 +32,29 @@ use crate::sync::{self, AtomicBool, Mutex, Ordering};
 pub struct Inbox<M> {
     /// What the mailbox thread has not taken.
     shared: Mutex<Side<M>>,
-    /// Whether mail that is not urgent waits. Written under the lock; a reader without it may be
-    /// late, but a thread that arms the waker looks under the lock.
+    /// Whether mail waits. Written under the lock; a reader without it may be late, but a thread that
+    /// arms the waker looks under the lock.
     has_mail: AtomicBool,
-    /// Whether urgent mail or a signal waits; as `has_mail`.
-    has_urgent: AtomicBool,
     /// Called after an armed thread was given something.
     waker: Waker,
 }
 
 impl<M> Inbox<M> {
     pub(super) fn new(waker: Waker) -> Self {
-        Self {
-            shared: Mutex::new(Side::new()),
-            has_mail: AtomicBool::new(false),
-            has_urgent: AtomicBool::new(false),
-            waker,
-        }
+        Self { shared: Mutex::new(Side::new()), has_mail: AtomicBool::new(false), waker }
     }
 
-    /// Puts `mail` behind all other mail.
+    /// Puts `mail` behind all other mail, and wakes the mailbox thread if it is armed.
     ///
     /// # Errors
     ///
     /// [`MailboxClosed`] gives `mail` back unless the mailbox is open.
     pub fn put(&self, mail: Mail<M>) -> Result<(), MailboxClosed<M>> {
-        self.deliver(mail, |shared, mail| shared.mails.push_back(mail)).map_err(MailboxClosed)
-    }
-
-    /// Puts `mail` before all mail but earlier urgent mail; it overtakes a batch that is being run.
-    ///
-    /// # Errors
-    ///
-    /// As [`put`](Self::put).
-    pub fn put_first(&self, mail: Mail<M>) -> Result<(), MailboxClosed<M>> {
-        self.deliver(mail, |shared, mail| shared.urgent.push_back(mail)).map_err(MailboxClosed)
-    }
-
-    /// Resumes the default action. Ignored if it was resumed before, or the mailbox is not open.
-    pub fn resume(&self, suspension: Suspension) {
-        self.signal(Control::resume(suspension));
-    }
-
-    /// Makes the loop return once, before the next mail. Ignored unless the mailbox is open.
-    pub fn suspend(&self) {
-        self.signal(Control::suspend());
-    }
-
-    /// Makes the loop return for good, before the next mail. Ignored unless the mailbox is open.
-    pub fn all_actions_completed(&self) {
-        self.signal(Control::all_actions_completed());
-    }
-
-    /// Returns the number of mails that the mailbox thread has not taken or moved to its batch.
-    pub fn len(&self) -> usize {
-        sync::lock(&self.shared).len()
-    }
-
-    /// Returns whether [`len`](Self::len) is zero.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Whether mail that is not urgent may wait.
-    pub(super) fn has_mail(&self) -> bool {
-        self.has_mail.load(Ordering::Relaxed)
-    }
-
-    /// Whether urgent mail or a signal may wait.
-    pub(super) fn has_urgent(&self) -> bool {
-        self.has_urgent.load(Ordering::Relaxed)
-    }
-
-    fn signal(&self, signal: Control) {
-        #[expect(
-            clippy::let_underscore_must_use,
-            reason = "a signal to a mailbox that is not open has nobody to act on it"
-        )]
-        let _ = self.deliver(signal, |shared, signal| shared.control.merge(signal));
-    }
-
-    /// Stores `letter` if the mailbox is open, and wakes the mailbox thread if it is armed.
-    fn deliver<L>(&self, letter: L, store: impl FnOnce(&mut Side<M>, L)) -> Result<(), L> {
         let was_armed = self.with_lock(|shared| {
-            if shared.state != MailboxState::Open {
-                return Err(letter);
+            if !shared.is_open {
+                return Err(MailboxClosed(mail));
             }
-            store(shared, letter);
+            shared.mails.push_back(mail);
             Ok(mem::take(&mut shared.is_armed))
         })?;
         if was_armed {
@@ -128,18 +63,31 @@ impl<M> Inbox<M> {
         Ok(())
     }
 
+    /// Returns the number of mails that the mailbox thread has not taken or moved to its batch.
+    pub fn len(&self) -> usize {
+        sync::lock(&self.shared).mails.len()
+    }
+
+    /// Returns whether [`len`](Self::len) is zero.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether mail may wait.
+    pub(super) fn has_mail(&self) -> bool {
+        self.has_mail.load(Ordering::Relaxed)
+    }
+
     /// Runs `change` under the lock, which publishes what it did to those who look without.
     pub(super) fn with_lock<R>(&self, change: impl FnOnce(&mut Side<M>) -> R) -> R {
         let mut shared = sync::lock(&self.shared);
         let answer = change(&mut shared);
-        let has_urgent = !shared.urgent.is_empty() || !shared.control.is_none();
-        self.has_urgent.store(has_urgent, Ordering::Relaxed);
         self.has_mail.store(!shared.mails.is_empty(), Ordering::Relaxed);
         answer
     }
 }
 
-crate::opaque_debug!([M] Inbox<M>, has_mail: has_mail(), has_urgent: has_urgent());
+crate::opaque_debug!([M] Inbox<M>, has_mail: has_mail());
 
 #[cfg(test)]
 mod tests {
@@ -150,12 +98,12 @@ mod tests {
     use super::*;
 
     /// A processor that has nothing to do, and the count of its wake-ups.
-    fn parked() -> (MailboxProcessor<u32>, Suspension, Arc<CountingWaker>) {
+    fn parked() -> (MailboxProcessor<u32>, Arc<CountingWaker>) {
         let waker = Arc::new(CountingWaker::default());
         let mut processor = MailboxProcessor::new(Arc::clone(&waker).into());
-        let suspension = processor.suspend_default_action().unwrap();
+        processor.suspend_default_action();
         assert_eq!(processor.next_step(), Step::Park);
-        (processor, suspension, waker)
+        (processor, waker)
     }
 
     fn mail(payload: u32) -> Mail<u32> {
@@ -164,7 +112,7 @@ mod tests {
 
     #[test]
     fn burst_of_mail_wakes_a_parked_thread_once() {
-        let (processor, _, waker) = parked();
+        let (processor, waker) = parked();
 
         for payload in 0..100 {
             processor.inbox().put(mail(payload)).unwrap();
@@ -175,20 +123,20 @@ mod tests {
 
     #[test]
     fn mail_for_a_running_thread_wakes_nobody() {
-        let (mut processor, _, waker) = parked();
+        let (mut processor, waker) = parked();
         processor.inbox().put(mail(0)).unwrap();
         assert_eq!(processor.next_step(), Step::RunMail(mail(0)));
 
         processor.inbox().put(mail(1)).unwrap();
-        processor.inbox().put_first(mail(2)).unwrap();
+        processor.inbox().put(mail(2)).unwrap();
 
         assert_eq!(waker.count(), 1);
     }
 
     #[test]
     fn thread_that_was_woken_by_its_deadline_is_not_woken_again() {
-        let (mut processor, suspension, waker) = parked();
-        processor.resume(suspension);
+        let (mut processor, waker) = parked();
+        processor.resume_default_action();
         assert_eq!(processor.next_step(), Step::DefaultAction);
         assert_eq!(processor.next_step(), Step::DefaultAction);
 
@@ -198,37 +146,19 @@ mod tests {
     }
 
     #[test]
-    fn urgent_mail_and_signals_wake_a_parked_thread() {
-        let signals: [fn(&Inbox<u32>, Suspension); 4] = [
-            |inbox, _| inbox.put_first(mail(0)).unwrap(),
-            |inbox, suspension| inbox.resume(suspension),
-            |inbox, _| inbox.suspend(),
-            |inbox, _| inbox.all_actions_completed(),
-        ];
-        for signal in signals {
-            let (processor, suspension, waker) = parked();
-
-            signal(processor.inbox(), suspension);
-
-            assert_eq!(waker.count(), 1);
-        }
-    }
-
-    #[test]
-    fn put_after_quiesce_gives_the_mail_back_and_wakes_nobody() {
-        let (mut processor, _, waker) = parked();
-        processor.mailbox_mut().quiesce();
+    fn put_after_close_gives_the_mail_back_and_wakes_nobody() {
+        let (mut processor, waker) = parked();
+        processor.mailbox_mut().close();
 
         let refused = processor.inbox().put(mail(7)).unwrap_err();
 
         assert_eq!(refused.0, mail(7));
-        assert_eq!(processor.inbox().put_first(mail(8)), Err(MailboxClosed(mail(8))));
         assert_eq!(waker.count(), 0);
     }
 
     #[test]
     fn dropped_mailbox_refuses_mail() {
-        let (processor, _, _) = parked();
+        let (processor, _) = parked();
         let inbox = Arc::clone(processor.inbox());
 
         drop(processor);

@@ -3,12 +3,6 @@
 
 use std::fmt;
 
-/// The priority of work that no operator may run while it waits, as a checkpoint.
-pub const MIN_PRIORITY: i32 = -1;
-
-/// The priority of work that may always run.
-pub const MAX_PRIORITY: i32 = i32::MAX;
-
 /// A piece of work for the mailbox thread.
 ///
 /// Counterpart of Flink's `Mail`; differs in carrying data instead of code, so
@@ -19,34 +13,19 @@ pub struct Mail<M> {
     pub payload: M,
     /// Index of the operator in its chain, downstream is larger. A filter: it changes no order.
     pub priority: i32,
-    /// Whether an operator that waits leaves this mail to the main loop, whatever its priority.
-    pub is_deferrable: bool,
     /// Names the mail in errors: "emit row 3" rather than what is in row 3.
     pub description: &'static str,
 }
 
 impl<M> Mail<M> {
-    /// Makes a mail that is not deferrable.
+    /// Makes a mail.
     pub const fn new(payload: M, priority: i32, description: &'static str) -> Self {
-        Self { payload, priority, is_deferrable: false, description }
-    }
-
-    /// Leaves the mail to the main loop.
-    #[must_use]
-    pub fn deferrable(self) -> Self {
-        Self { is_deferrable: true, ..self }
-    }
-
-    /// The priority that counts while an operator waits.
-    pub(super) const fn priority_in_yield(&self) -> i32 {
-        if self.is_deferrable { MIN_PRIORITY } else { self.priority }
+        Self { payload, priority, description }
     }
 }
 
 // Leaves the payload out: rows do not belong in logs.
-crate::opaque_debug!(
-    [M] Mail<M>, description: description, priority: priority, is_deferrable: is_deferrable
-);
+crate::opaque_debug!([M] Mail<M>, description: description, priority: priority);
 
 /// The mailbox takes no more mail; gives back the one that was refused.
 #[derive(Clone, Copy, PartialEq, Eq)]

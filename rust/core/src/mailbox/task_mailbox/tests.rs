@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The rules of taking mail, one a test.
 
-use super::super::{MAX_PRIORITY, MIN_PRIORITY, MailboxClosed};
+use super::super::MailboxClosed;
 use super::*;
 
 fn mailbox() -> TaskMailbox<u32> {
@@ -16,17 +16,13 @@ fn put(mailbox: &TaskMailbox<u32>, payload: u32) {
     mailbox.inbox().put(mail(payload, 0)).unwrap();
 }
 
-fn put_first(mailbox: &TaskMailbox<u32>, payload: u32) {
-    mailbox.inbox().put_first(mail(payload, 0)).unwrap();
-}
-
 fn payloads(mails: impl IntoIterator<Item = Mail<u32>>) -> Vec<u32> {
     mails.into_iter().map(|mail| mail.payload).collect()
 }
 
 /// What is left, taken singly.
 fn rest(mailbox: &mut TaskMailbox<u32>) -> Vec<u32> {
-    payloads(std::iter::from_fn(|| mailbox.try_take(MIN_PRIORITY)))
+    payloads(std::iter::from_fn(|| mailbox.try_take(i32::MIN)))
 }
 
 #[test]
@@ -47,7 +43,7 @@ fn priority_filters_and_does_not_reorder() {
     }
 
     assert_eq!(mailbox.try_take(1), Some(mail(1, 1)), "not the 2, which came later");
-    assert_eq!(mailbox.try_take(MAX_PRIORITY), None);
+    assert_eq!(mailbox.try_take(i32::MAX), None);
     assert_eq!(rest(&mut mailbox), [0, 2, 3]);
 }
 
@@ -88,86 +84,16 @@ fn second_batch_goes_behind_what_is_left_of_the_first() {
 }
 
 #[test]
-fn urgent_mail_overtakes_the_batch_but_not_earlier_urgent_mail() {
-    let mut mailbox = mailbox();
-    put(&mailbox, 0);
-    mailbox.create_batch();
-    put_first(&mailbox, 1);
-    put_first(&mailbox, 2);
-
-    assert_eq!(payloads(std::iter::from_fn(|| mailbox.try_take_from_batch())), [1, 2, 0]);
-}
-
-#[test]
-fn urgent_mail_is_filtered_by_priority_too() {
-    let mut mailbox = mailbox();
-    put_first(&mailbox, 0);
-    mailbox.inbox().put(mail(1, 5)).unwrap();
-
-    assert_eq!(mailbox.try_take(5), Some(mail(1, 5)));
-    assert_eq!(rest(&mut mailbox), [0]);
-}
-
-#[test]
-fn deferrable_mail_is_not_run_by_a_waiting_operator() {
-    let mut mailbox = mailbox();
-    mailbox.inbox().put(mail(0, 3).deferrable()).unwrap();
-
-    assert_eq!(mailbox.try_take(0), None);
-    assert_eq!(mailbox.take_or_arm(0), None);
-    assert_eq!(mailbox.try_take(MIN_PRIORITY).map(|mail| mail.payload), Some(0));
-}
-
-#[test]
-fn deferrable_mail_keeps_its_priority_when_deferring_is_ignored() {
-    let mut mailbox = mailbox();
-    mailbox.inbox().put(mail(0, 3).deferrable()).unwrap();
-
-    assert_eq!(mailbox.try_take_ignoring_deferrable(4), None);
-    assert_eq!(mailbox.try_take_ignoring_deferrable(3).map(|mail| mail.payload), Some(0));
-}
-
-#[test]
-fn quiesced_mailbox_gives_out_what_it_holds() {
-    let mut mailbox = mailbox();
-    put(&mailbox, 0);
-    mailbox.quiesce();
-
-    assert_eq!(mailbox.inbox().put(mail(1, 0)), Err(MailboxClosed(mail(1, 0))));
-    assert_eq!(rest(&mut mailbox), [0]);
-}
-
-#[test]
 fn close_returns_what_was_not_run() {
     let mut mailbox = mailbox();
     put(&mailbox, 1);
     mailbox.create_batch();
     put(&mailbox, 2);
-    put_first(&mailbox, 0);
 
-    assert_eq!(payloads(mailbox.close()), [0, 1, 2]);
-    assert_eq!(mailbox.try_take(MIN_PRIORITY), None);
-}
-
-#[test]
-fn closed_mailbox_does_not_go_back_to_quiesced() {
-    let mut mailbox = mailbox();
-    mailbox.close();
-    mailbox.quiesce();
-
-    assert_eq!(mailbox.state(), MailboxState::Closed);
-}
-
-#[test]
-fn drain_empties_an_open_mailbox() {
-    let mut mailbox = mailbox();
-    put(&mailbox, 0);
-    mailbox.create_batch();
-    put(&mailbox, 1);
-
-    assert_eq!(payloads(mailbox.drain()), [0, 1]);
-    assert!(mailbox.is_empty());
-    assert_eq!(mailbox.state(), MailboxState::Open);
+    assert_eq!(payloads(mailbox.close()), [1, 2]);
+    assert_eq!(mailbox.try_take(i32::MIN), None);
+    assert_eq!(mailbox.inbox().put(mail(3, 0)), Err(MailboxClosed(mail(3, 0))));
+    assert!(!mailbox.is_open());
 }
 
 #[test]
@@ -176,8 +102,7 @@ fn length_counts_batch_and_queue() {
     put(&mailbox, 0);
     mailbox.create_batch();
     put(&mailbox, 1);
-    put_first(&mailbox, 2);
 
-    assert_eq!(mailbox.len(), 3);
-    assert_eq!(mailbox.inbox().len(), 2);
+    assert_eq!(mailbox.len(), 2);
+    assert_eq!(mailbox.inbox().len(), 1);
 }

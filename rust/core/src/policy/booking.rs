@@ -153,13 +153,14 @@ impl Booking {
         }
     }
 
-    /// Something was settled, which calls may have waited for. What was spent may be there again.
+    /// Something was settled, which calls may have waited for, however long they were to wait for others.
+    /// What was spent may be there again.
     fn end_wait(&mut self) {
+        if self.is_rate {
+            return;
+        }
         for front in &mut self.fronts {
-            front.spent = None;
-            if front.again_at == ProcessingTime::NEVER {
-                front.again_at = ProcessingTime::ZERO;
-            }
+            (front.spent, front.again_at) = (None, ProcessingTime::ZERO);
         }
     }
 }

@@ -44,7 +44,7 @@ from sparkawait.limits import Adaptive, Batch, Channel, CircuitBreaker, Hedge
 from sparkawait.metrics import Metrics
 from sparkawait.options import WaitOptions
 from sparkawait.outcomes import Cache, CarryOver, OnError, Tuning, WatermarkStrategy
-from sparkawait.rate_limit import RateLimit
+from sparkawait.rate_limit import Budget, PerJob, RateLimit
 from sparkawait.retry import RetryAfter
 from sparkawait.secrets import secret
 
@@ -69,6 +69,7 @@ __all__ = [
     "AsyncFunctionError",
     "AsyncIOError",
     "Batch",
+    "Budget",
     "Cache",
     "CarryOver",
     "Channel",
@@ -77,6 +78,7 @@ __all__ = [
     "Hedge",
     "Metrics",
     "OnError",
+    "PerJob",
     "RateLimit",
     "RetryAfter",
     "Tuning",

@@ -10,7 +10,7 @@ from sparkawait._checks import ColumnsLike, Duration, Size
 from sparkawait._schema.types import Row, SchemaLike
 from sparkawait.limits import Adaptive, Batch, Channel, CircuitBreaker, Hedge
 from sparkawait.outcomes import Cache, CarryOver, OnErrorLike, Tuning, WatermarkStrategy
-from sparkawait.rate_limit import RateLimits
+from sparkawait.rate_limit import PerJob, RateLimits
 from sparkawait.retry import AsyncRetryStrategy
 
 __all__ = ["ColumnArguments", "FunctionArguments", "OwnArguments", "WaitArguments"]
@@ -22,7 +22,7 @@ class OwnArguments(TypedDict, total=False):
     timeout: Duration | None
     attempt_timeout: Duration | None
     max_wait: Duration | None
-    max_concurrency: int | Adaptive | None
+    max_concurrency: int | Adaptive | PerJob | None
     retry: AsyncRetryStrategy | int | None
     hedge: Hedge | str | bool | None
     on_error: OnErrorLike

@@ -16,6 +16,7 @@ __all__ = [
     "DetachedTask",
     "Harness",
     "HarnessSnapshot",
+    "LimitServer",
     "Log",
     "LookupServer",
     "Native",
@@ -263,6 +264,17 @@ class Log:
     def __new__(cls, level: int) -> Self: ...
     def fileno(self) -> int: ...
     def take(self) -> tuple[list[tuple[int, str]], int]: ...
+
+@final
+class LimitServer:
+    """The server of a job's limits, stopped when it is collected; `port` is that which it has.
+
+    `host` is the path of a socket where `port` is ``None``.
+    """
+
+    def __new__(cls, host: str, port: int | None, secret: str) -> Self: ...
+    @property
+    def port(self) -> int | None: ...
 
 @final
 class LookupServer:

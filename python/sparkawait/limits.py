@@ -33,6 +33,7 @@ from sparkawait._checks import (
 from sparkawait._checks import columns as columns_of
 from sparkawait._option import Option, with_known_names
 from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.rate_limit import PerJob
 
 
 @with_known_names
@@ -322,18 +323,20 @@ def _check(name: str, value: object, least: int, most: int = 2**31 - 1) -> None:
     integer(value, name, least, most, of=" of Adaptive", kind=kind)
 
 
-def _checked(value: object, name: str) -> int | Adaptive | None:
+def _checked(value: object, name: str) -> int | Adaptive | PerJob | None:
     """Returns a number of calls, or what finds it."""
-    if value is None or isinstance(value, Adaptive):
+    if value is None or isinstance(value, (Adaptive, PerJob)):
         return value
     kind = ErrorKind.MAX_CONCURRENCY_OUT_OF_RANGE
-    return integer(value, name, 1, other=" or a sparkawait.Adaptive", kind=kind)
+    other = ", a sparkawait.Adaptive or a sparkawait.PerJob"
+    return integer(value, name, 1, other=other, kind=kind)
 
 
 MAX_CONCURRENCY = Option(
-    "calls in flight per task. `sa.Adaptive(1, 500)` finds out what the destination bears",
+    "calls in flight per task. `sa.Adaptive(1, 500)` finds out what the destination bears;"
+    " `sa.PerJob(500)` bounds those of all tasks together",
     _checked,
-    type="int | Adaptive | None",
+    type="int | Adaptive | PerJob | None",
     shown="100; no more than `capacity`",
 )
 

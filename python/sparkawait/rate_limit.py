@@ -7,11 +7,12 @@ Checked on the driver, where the wait function is called; what travels are plain
 from __future__ import annotations
 
 import functools
+import math
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, cast
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, TypeAlias, cast
 
 from sparkawait._callables import check_plain
 from sparkawait._checks import (
@@ -21,6 +22,7 @@ from sparkawait._checks import (
     flag,
     integer,
     is_expression,
+    number,
     parse_duration,
     refuse,
     shown,
@@ -30,15 +32,20 @@ from sparkawait._option import Option, with_known_names
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
 __all__ = [
+    "ALONE",
     "MAX_LIMITS",
     "RATE_LIMIT",
+    "Budget",
     "Cost",
     "Counts",
+    "Limit",
     "Limits",
     "Per",
+    "PerJob",
     "RateLimit",
     "RateLimits",
     "Scope",
+    "Sharing",
     "Terms",
     "checked_limits",
 ]
@@ -54,7 +61,9 @@ MAX_LIMITS = 6
 """The most limits of one call, as `_core.Task` takes them."""
 _MOST = 2**53
 _OF, _KIND = " of RateLimit", ErrorKind.RATE_LIMIT_INVALID
+_OF_BUDGET, _OF_CALLS = " of Budget", " of PerJob"
 _RATE = re.compile(r"\s*(?P<permits>[\d_]+)\s*/\s*(?P<period>[\w.µμ]+(?:\s*[a-zA-Zµμ]+)?)\s*")
+_SERVER = re.compile(r"(?:redis|rediss|valkey|valkeys)://[^/\s]|(?:redis\+unix|unix)://.*/")
 _NANOS = 1_000_000_000
 _USUAL = "usual"
 
@@ -79,6 +88,16 @@ class Terms(NamedTuple):
     parts: int
     held_parts: int
     executor: str
+    kind: str = "rate"
+    server: str | None = None
+    tasks: int | None = None
+    begins_empty: bool = False
+    waits_for_server: bool = False
+    scale: int = 1
+
+    def __repr__(self) -> str:
+        """Shows it without the secret of its server."""
+        return f"Terms({self.name!r})"
 
 
 @with_known_names
@@ -107,19 +126,26 @@ class RateLimit:
             Afterwards the difference comes back, or is taken from later calls, up to what one call
             may take. The first row of a call counts. Without a valid value, and if the call fails,
             `cost` stands.
-        scope: Who shares the limit. ``"task"``, the default: each task has the full rate; the
-            driver warns what that makes for the job, unless you set ``"task"`` yourself.
-            ``"host"``: the Python workers of a Spark application on a host share it; without Spark,
-            all processes of this user with the same limit. ``"job"``: the tasks of a function stay
-            below it together, on all hosts. Each process has the part of one core and leaves the
-            rest of it to the next process; what idle cores do not use is lost. The burst of a part
-            is at least 1. On one host, with a master ``local[n]``, nothing is split: the limit is
-            exact. Without Spark, the outputs of this process with the same limit share it.
+        scope: Who shares the limit. ``"job"``: all tasks of the application stay below it together,
+            on all hosts. On a cluster they ask a small server in the driver's process for permits;
+            it listens at ``spark.sparkawait.port``, by default any free port, of
+            ``spark.driver.host``. The limit begins without what it could have saved, unless you
+            give `burst`. With Spark Connect and without `server`, it is split: each process has the
+            part of one core, and what idle cores do not use is lost. Without Spark, the outputs of
+            this process with the same limit share it. ``"host"``: the Python workers of a Spark
+            application on a host share it; without Spark, all processes of this user with the same
+            limit. ``"task"``: each task has the full rate. By default ``"job"``, but ``"task"``
+            where tasks cannot ask the driver (Spark Connect, a closed port), with a warning of what
+            that makes for the job; with `per_channel`; and without Spark.
         per_channel: Whether each channel (``channel=``) has a limit of its own, instead of all
             having one together.
+        server: A Redis that keeps the limit of the job, ``"redis://host:6379"`` or ``"rediss://.."``,
+            for several jobs, for Spark Connect, and where executors do not reach the driver. Needs
+            `name` and ``scope="job"``, which it means by itself. A password in it travels with the
+            plan.
         name: Its name in metrics; by default the rate, and with ``scope="host"`` also the function.
-            With ``"host"``, limits of the same name are one, over functions too, and must have the
-            same rate and burst; with ``"job"`` and without Spark, those of another rate are others.
+            Limits of the same name are one, over functions too, and must have the same rate and
+            burst; without Spark, and where a limit is split, those of another rate are others.
         counts: Which limit of the service it stands for, where replies tell what is left of that
             (``x-ratelimit-remaining-tokens`` and the like): ``"requests"``, ``"tokens"``, or
             ``"other"``, which no reply lowers. Replies only ever lower the limit. By default
@@ -153,6 +179,9 @@ class RateLimit:
     result_cost: str | None = None
     counts: Counts | None = None
     per: Per = "row"
+    server: str | None = field(default=None, repr=False)
+
+    scale: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         """Checks the values."""
@@ -165,8 +194,9 @@ class RateLimit:
         if self.scope is not None:
             choice(self.scope, "scope", "task", "host", "job", of=_OF, kind=_KIND)
         flag(self.per_channel, "per_channel", of=_OF, kind=_KIND)
-        if self.name is not None:
-            text(self.name, "name", "a name that is not empty", of=_OF, kind=_KIND)
+        _check_home(self.name, self.server, _OF)
+        if self.server is not None and self.scope not in {None, "job"}:
+            _refuse(f"`server` of RateLimit keeps limits of scope 'job', not {shown(self.scope)}")
         if self.result_cost is not None:
             rule = "the name of a column of the results"
             text(self.result_cost, "result_cost", rule, of=_OF, kind=_KIND)
@@ -216,34 +246,42 @@ class RateLimit:
         """Returns the same limit with its cost in a column of this name."""
         return replace(self, cost=column)
 
-    def terms(
-        self, function_name: str, application: str, cores: int, executor_cores: int | None = None
-    ) -> Terms:
+    @property
+    def is_of_job(self) -> bool:
+        """Whether all tasks of a job share it."""
+        return self.scope == "job" or self.server is not None
+
+    def terms(self, function_name: str, sharing: Sharing) -> Terms:
         """Returns the numbers for the calls of one task, for the process that makes them.
 
         Args:
             function_name: What is called.
-            application: Names the Spark application; empty without Spark.
-            cores: How many tasks of the job may run at once.
-            executor_cores: How many of them an executor may run; `None`: nobody has said so, and it
-                is taken to be as many as its host has cores.
+            sharing: Who shares limits of a host and of the job.
         """
         permits, nanos = _parse_rate(self.rate)
         burst = self.burst or _burst_of(permits, nanos)
+        is_meant = self.scope is None and not self.per_channel and sharing.is_usual
+        is_of_job = self.is_of_job or is_meant
+        server = (self.server or sharing.server) if is_of_job else None
+        is_split = is_of_job and server is None
+        parts = sharing.cores or 1 if is_split else 1
         name = self.name or f"{function_name} {self.rate} {burst}"
-        is_of_job = self.scope == "job"
-        if not application:
+        if server is not None:
+            pass
+        elif not sharing.application:
             # Nobody keeps programs of a user that have nothing to do with one another apart.
             name = f"{name} {permits}/{nanos} {burst}"
             if is_of_job:
                 name = f"{name}, of {this_process()}"
-        elif is_of_job:
+        elif parts > 1:
             name = f"{function_name} {name} {permits}/{nanos} {burst}, of the job"
-        parts, cost = cores if self.scope == "job" else 1, self.cost
+        elif is_of_job:
+            name = f"{name}, of the job"
+        cost = self.cost
         burst = max(burst // parts, 1)
         if self.is_usual:
             cost = burst
-        held_parts = min(parts, executor_cores or os.cpu_count() or 1)
+        held_parts = min(parts, sharing.executor_cores or os.cpu_count() or 1)
         return Terms(
             label=self.label,
             name=name,
@@ -263,10 +301,227 @@ class RateLimit:
             held_parts=held_parts,
             # Several of them may be on a host, each with folders of its own.
             executor=os.environ.get("SPARK_LOCAL_DIRS", ""),
+            server=server,
+            tasks=sharing.cores if server is not None else None,
+            begins_empty=self.burst is None,
+            waits_for_server=not is_meant,
         )
 
 
-def sharers(application: str, limits: Sequence[RateLimit]) -> str:
+_SCALE = 1_000_000
+"""Permits of a budget are millionths: costs are often parts of one, and permits are whole."""
+
+
+@with_known_names
+@dataclass(frozen=True)
+class Budget:
+    """A limit of what all calls of a job cost together, for ``rate_limit=``.
+
+    A call reserves `cost` before it starts, and is settled when it is known what it cost. So the
+    job never spends more, as long as no call costs more than it reserved. When less is left than a
+    call reserves, and no call in flight could give some back, the row fails with kind
+    ``budget-spent``, and so do later ones that cost as much. What a worker had reserved when it was
+    killed counts as spent, since nobody knows.
+
+    Args:
+        total: What may be spent, in any unit: ``20.0`` for dollars.
+        cost: What a call reserves: a number, a numeric column, or a plain function of the row.
+        result_cost: The result column with the real cost of the call, or a field in one
+            (``"usage.cost"``). Without a valid value, and if the call fails, `cost` stands.
+        name: Its name in metrics, by default ``"budget"``. Budgets of the same name are one, over
+            functions too, and must have the same total.
+        server: A Redis that keeps it, as that of `RateLimit`: for several jobs, and for Spark
+            Connect. Needs `name`. It is kept for 30 days after its last use.
+
+    Raises:
+        ConfigurationError: If a value is wrong.
+
+    Examples:
+        >>> import sparkawait as sa
+        >>> options = sa.WaitOptions(rate_limit=["500/min", sa.Budget(20.0, cost=0.15)])
+    """
+
+    total: float
+    cost: float | ColumnLike | Callable[[Any], float] = 1
+    result_cost: str | None = None
+    name: str | None = None
+    server: str | None = field(default=None, repr=False)
+
+    scope: ClassVar[Scope] = "job"
+    per: ClassVar[Per] = "row"
+    is_of_job: ClassVar[bool] = True
+    is_usual: ClassVar[bool] = False
+    scale: ClassVar[int] = _SCALE
+
+    def __post_init__(self) -> None:
+        """Checks the values."""
+        number(self.total, "total", 1 / _SCALE, _MOST // _SCALE, of=_OF_BUDGET, kind=_KIND)
+        if isinstance(self.cost, (int, float)):
+            number(self.cost, "cost", 0, _MOST // _SCALE, of=_OF_BUDGET, kind=_KIND)
+        else:
+            _check_cost(self.cost, _OF_BUDGET)
+        _check_home(self.name, self.server, _OF_BUDGET)
+        if self.result_cost is not None:
+            rule = "the name of a column of the results"
+            text(self.result_cost, "result_cost", rule, of=_OF_BUDGET, kind=_KIND)
+
+    @property
+    def label(self) -> str:
+        """What it is called in metrics."""
+        return self.name or "budget"
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether what a row is charged is a guess at what its call costs."""
+        return self.result_cost is not None or not isinstance(self.cost, (int, float))
+
+    def with_cost(self, column: str) -> Budget:
+        """Returns the same budget with its cost in a column of this name."""
+        return replace(self, cost=column)
+
+    def terms(self, function_name: str, sharing: Sharing) -> Terms:
+        """Returns the numbers, as `RateLimit.terms` does."""
+        cost = self.cost
+        is_fixed = isinstance(cost, (int, float))
+        return _terms_of_stock(
+            self,
+            sharing,
+            kind="budget",
+            name=self.name or f"{function_name} budget of {self.total}",
+            permits=int(self.total * _SCALE),
+            cost=math.ceil(cost * _SCALE) if is_fixed else 1,
+            cost_column=cost if isinstance(cost, str) else None,
+            cost_function=None if is_fixed or isinstance(cost, str) else cost,
+            scale=_SCALE,
+        )
+
+
+@with_known_names
+@dataclass(frozen=True)
+class PerJob:
+    """Calls in flight of all tasks of a job together, for ``max_concurrency=``.
+
+    Each task may have as many, and tasks that want more than there are share them. Of a batched
+    function requests count. Calls of a worker that says nothing for 30 s do not count any more.
+
+    Args:
+        calls: How many.
+        name: Its name in metrics, by default ``"calls"``. Limits of the same name are one, over
+            functions too, and must have the same number.
+        server: A Redis that keeps it, as that of `RateLimit`: for several jobs, and for Spark
+            Connect. Needs `name`.
+
+    Raises:
+        ConfigurationError: If a value is wrong.
+
+    Examples:
+        >>> import sparkawait as sa
+        >>> options = sa.WaitOptions(max_concurrency=sa.PerJob(500))
+    """
+
+    calls: int
+    name: str | None = None
+    server: str | None = field(default=None, repr=False)
+
+    scope: ClassVar[Scope] = "job"
+    per: ClassVar[Per] = "request"
+    is_of_job: ClassVar[bool] = True
+    is_usual: ClassVar[bool] = False
+    is_settled: ClassVar[bool] = False
+    cost: ClassVar[int] = 1
+    result_cost: ClassVar[None] = None
+    scale: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        """Checks the values."""
+        integer(self.calls, "calls", 1, 2**31 - 1, of=_OF_CALLS, kind=_KIND)
+        _check_home(self.name, self.server, _OF_CALLS)
+
+    @property
+    def label(self) -> str:
+        """What it is called in metrics."""
+        return self.name or "calls"
+
+    def terms(self, function_name: str, sharing: Sharing) -> Terms:
+        """Returns the numbers, as `RateLimit.terms` does."""
+        name = self.name or f"{function_name}, {self.calls} calls"
+        return _terms_of_stock(self, sharing, kind="calls", name=name, permits=self.calls)
+
+
+Limit: TypeAlias = RateLimit | Budget | PerJob
+"""What calls take permits of."""
+
+
+def _terms_of_stock(
+    limit: Budget | PerJob,
+    sharing: Sharing,
+    *,
+    kind: str,
+    name: str,
+    permits: int,
+    cost: int = 1,
+    cost_column: str | None = None,
+    cost_function: Any = None,
+    scale: int = 1,
+) -> Terms:
+    server = limit.server or sharing.stocks
+    return Terms(
+        label=limit.label,
+        name=name,
+        permits=permits,
+        period_nanos=_NANOS,
+        burst=1,
+        cost=cost,
+        usual=False,
+        cost_column=cost_column,
+        cost_function=cost_function,
+        result_cost=None,
+        per_channel=False,
+        counts="other",
+        per_request=False,
+        is_shared=server is not None,
+        parts=1,
+        held_parts=1,
+        executor="",
+        kind=kind,
+        server=server,
+        tasks=None if server is None else sharing.cores,
+        waits_for_server=True,
+        scale=scale,
+    )
+
+
+class Sharing(NamedTuple):
+    """Who shares the limits in time of a task.
+
+    Attributes:
+        application: Names the Spark application, for limits that its workers share.
+        cores: How many tasks of the job may run at once, if that is known; 1 where all are on one
+            host.
+        executor_cores: How many of them an executor may run; ``None``: nobody has said so, and it
+            is taken to be as many as its host has cores.
+        server: Where all tasks of the job ask for its rates, with the secret; ``None``: they do
+            not.
+        stocks: Where they ask for budgets and calls at a time, which no page of a host has.
+        is_usual: Whether limits without a scope are the job's.
+    """
+
+    application: str = ""
+    cores: int | None = 1
+    executor_cores: int | None = None
+    server: str | None = None
+    stocks: str | None = None
+    is_usual: bool = False
+
+    def __repr__(self) -> str:
+        """Shows it without the secret."""
+        return f"Sharing({self.application!r}, {self.cores}, {self.executor_cores})"
+
+
+ALONE = Sharing()
+
+
+def sharers(application: str, limits: Sequence[Limit]) -> str:
     """Returns what names the page of memory that limits are shared in.
 
     Without Spark that is one for all processes of a user. Limits of this process alone have a page
@@ -286,7 +541,7 @@ def _process_of(number: int) -> str:
     return f"process {number} {os.urandom(8).hex()}"
 
 
-RateLimits: TypeAlias = RateLimit | str | Sequence[RateLimit | str]
+RateLimits: TypeAlias = RateLimit | Budget | str | Sequence[RateLimit | Budget | str]
 """One limit, or several that all hold. A text is the rate of one, or ``"adaptive"``: the rate that
 the service bears, found from what it refuses."""
 
@@ -300,7 +555,7 @@ class Limits:
         is_adaptive: Whether the rate of each channel also follows what its destination refuses.
     """
 
-    known: tuple[RateLimit, ...] = ()
+    known: tuple[RateLimit | Budget, ...] = ()
     is_adaptive: bool = False
 
 
@@ -326,7 +581,7 @@ def checked_limits(value: object, name: str) -> Limits:
         _refuse(
             f"`{name}` has 'adaptive' {words} times; each channel finds one rate, so give it once"
         )
-    limits = [_the_limit(limit, name) for limit in rates]
+    limits = [it if isinstance(it, Budget) else _the_limit(it, name) for it in rates]
     checked = tuple(limit for limit in limits if limit is not None)
     if not several or len(checked) < len(limits):
         _refuse(f"`{name}` must be {_RULE}, got {shown(several)}")
@@ -376,18 +631,31 @@ def _check_count(name: str, value: object, least: int) -> None:
     integer(value, name, least, _MOST, of=_OF, kind=_KIND)
 
 
-def _check_cost(cost: object) -> None:
+def _check_home(name: object, server: object, of: str) -> None:
+    """Checks the name of a limit, and where it is kept."""
+    if name is not None:
+        text(name, "name", "a name that is not empty", of=of, kind=_KIND)
+    if server is None:
+        return
+    if not (isinstance(server, str) and _SERVER.match(server)):
+        # It may have a password in it.
+        _refuse(f"`server`{of} must be an address like 'redis://host:6379'")
+    if name is None:
+        _refuse(f"`server`{of} needs a `name`: jobs with the same name share the limit")
+
+
+def _check_cost(cost: object, of: str = _OF) -> None:
     if isinstance(cost, int):
         _check_count("cost", cost, 0)
     elif is_expression(cost) or (isinstance(cost, str) and cost):
         pass
     elif not callable(cost):
         _refuse(
-            "`cost` of RateLimit must be an int, a column of numbers, or a function of the row,"
+            f"`cost`{of} must be an int, a column of numbers, or a function of the row,"
             f" got {shown(cost)}"
         )
     else:
-        check_plain(cost, "`cost` of RateLimit", _KIND)
+        check_plain(cost, f"`cost`{of}", _KIND)
 
 
 def _refuse(message: str) -> NoReturn:
@@ -396,7 +664,7 @@ def _refuse(message: str) -> NoReturn:
 
 RATE_LIMIT = Option(
     'calls, or what they cost, per time: `"100/s"`, `sa.RateLimit("100/s", burst=, cost=,'
-    " scope=, per_channel=, name=, result_cost=, counts=, per=)`, or a list of them. With"
+    " scope=, per_channel=, name=, result_cost=, counts=, per=, server=)`, or a list of them. With"
     ' `"adaptive"`, alone or in the list, the calls per time of each channel follow what its'
     " destination refuses: a 429, a 503, or a raised `sa.RetryAfter`. Without `channel` the task"
     " has one rate",

@@ -32,9 +32,10 @@ def test_the_source_archive_has_what_it_is_built_from(archive):
     with tarfile.open(archive) as content:
         names = {name.partition("/")[2] for name in content.getnames()}
     assert {"LICENSE", "NOTICE", "README.md", "Cargo.lock", "python/sparkawait/py.typed"} <= names
-    # Not linked: the simulation, and what grants leases, until a worker asks for one.
-    not_linked = [":!rust/simulation", ":!rust/lease"]
-    sources = tracked_files("rust/*/src/*.rs", "python/sparkawait/*.py", *not_linked)
+    # The simulation is not linked.
+    sources = tracked_files(
+        "rust/*/src/*.rs", "rust/*/src/*.lua", "python/sparkawait/*.py", ":!rust/simulation"
+    )
     assert {path.relative_to(ROOT).as_posix() for path in sources} - names == set()
 
 

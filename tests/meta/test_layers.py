@@ -32,9 +32,9 @@ def test_only_the_spark_package_imports_pyspark():
     assert importers(is_of("pyspark"), lambda part: part not in MAY_IMPORT_PYSPARK) == []
 
 
-def test_the_spark_package_asks_the_extension_module_for_its_version_alone():
+def test_the_spark_package_has_a_version_and_a_server_of_the_extension_module_and_no_more():
     found = importers(is_of("sparkawait._core"), lambda part: part == "spark")
-    assert found == ["spark/shipment.py"]
+    assert found == ["spark/limit_server.py", "spark/shipment.py"]
 
 
 LAYERS = (

@@ -179,6 +179,14 @@ def with_adaptive(**given):
     return wait("ordered", max_concurrency=sa.Adaptive(**given))
 
 
+def with_calls_of_job(**given):
+    return wait("ordered", max_concurrency=sa.PerJob(**{"calls": 7, **given}))
+
+
+def with_budget_of_job(**given):
+    return wait("ordered", rate_limit=sa.Budget(**{"total": 7.5, **given}))
+
+
 def with_batch(**given):
     function = sa.async_function("y bigint", batch=sa.Batch(**given))(bare)
     return wait("ordered", function)
@@ -301,6 +309,8 @@ CALLS = {
     "Channel": (with_channel, parameters(sa.Channel)),
     "Adaptive": (with_adaptive, parameters(sa.Adaptive)),
     "RateLimit": (with_rate, parameters(sa.RateLimit)),
+    "PerJob": (with_calls_of_job, parameters(sa.PerJob)),
+    "sa.Budget": (with_budget_of_job, parameters(sa.Budget)),
     "Batch": (with_batch, parameters(sa.Batch)),
     "CarryOver": (sa.CarryOver, parameters(sa.CarryOver)),
     "Hedge": (with_hedge, parameters(sa.Hedge)),

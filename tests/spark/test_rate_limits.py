@@ -2,6 +2,8 @@
 """Limits in time over DataFrames: of tasks, of the workers of a host, of all cores of a job."""
 
 import asyncio
+import re
+import socket
 import time
 import urllib.error
 import urllib.request
@@ -270,18 +272,23 @@ def test_cores_that_nobody_knows_are_asked_for(conf):
 
 
 def placed(limits, **conf):
-    place = PlaceOfSession(session(spark_app_id="app-7", **conf))
+    place = PlaceOfSession(session(**{"spark_app_id": "app-7", **conf}))
     return resolve_unpickled("unordered", see, input_schema=None, place=place, rate_limit=limits)
 
 
 @pytest.mark.parametrize(
     ("conf", "together"),
     [
-        ({"spark_master": "local[3]"}, "on 3 cores that is up to 291/min"),
+        (
+            {"spark_master": "spark://a:7077", "spark_cores_max": "3"},
+            "on 3 cores that is up to 291/min",
+        ),
         ({"spark_master": "yarn"}, "as many times that as tasks run at once"),
     ],
 )
-def test_a_limit_without_a_scope_says_what_that_of_all_tasks_comes_to(conf, together, caplog):
+def test_where_tasks_cannot_ask_the_driver_it_says_what_limits_of_all_tasks_come_to(
+    conf, together, caplog
+):
     warn_once.cache_clear()
     said = sa.RateLimit("59/min", scope="task", name="said")
     for _ in range(2):
@@ -289,32 +296,103 @@ def test_a_limit_without_a_scope_says_what_that_of_all_tasks_comes_to(conf, toge
 
     (line,) = caplog.records
     assert line.getMessage() == (
-        f'rate_limit="97/min" of `see` is a limit of each task: {together}; say scope="job" for'
-        ' 97/min in all, or scope="task" if you mean each task'
+        'rate_limit="97/min" of `see` is a limit of each task, since tasks cannot ask the driver:'
+        f' {together}; say scope="job" to split it, give it a `server` for 97/min in all, or say'
+        ' scope="task" if you mean each task'
     )
 
 
 @pytest.mark.parametrize("scope", ["job", "task"])
 def test_who_says_whose_limit_it_is_is_warned_no_more(caplog, scope):
     warn_once.cache_clear()
-    placed(sa.RateLimit("97/min", scope=scope), spark_master="local[3]")
+    placed(sa.RateLimit("97/min", scope=scope), spark_master="yarn", spark_cores_max="3")
     assert not caplog.records
 
 
-def test_of_a_stream_it_says_that_each_micro_batch_begins_with_a_burst(spark, caplog):
+def test_of_a_stream_it_says_that_each_micro_batch_begins_with_a_burst(caplog):
     warn_once.cache_clear()
-    stream = spark.readStream.format("rate").load().withColumnRenamed("value", "id")
-    stream.transform(sa.unordered_wait, see, rate_limit="83/min")
+    place = PlaceOfSession(session(spark_master="yarn"), is_streaming=True)
+    resolve_unpickled("unordered", see, input_schema=None, place=place, rate_limit="83/min")
 
     (line,) = caplog.records
     assert ", and each micro-batch begins with a whole burst; say scope=" in line.getMessage()
 
 
-@pytest.mark.parametrize("master", ["local", "local[1]"])
-def test_one_task_at_a_time_is_no_reason_for_a_warning(master, caplog):
+@pytest.mark.parametrize("master", ["local", "local[3]"])
+def test_on_one_host_a_limit_is_that_of_the_job_and_no_port_opens(master, caplog):
     warn_once.cache_clear()
-    placed(sa.RateLimit("97/min"), spark_master=master)
+    plan = placed(sa.RateLimit("97/min"), spark_master=master, spark_driver_host="127.0.0.1")
     assert not caplog.records
+    (limit,) = plan._policy_arguments()["rate_limits"]
+    assert (limit.is_shared, limit.parts, limit.server) == (True, 1, None)
+
+
+def of_cluster(limits, **conf):
+    """Returns the terms of limits where tasks can ask the driver."""
+    driver = {"spark_driver_host": "localhost", "spark_driver_bindAddress": "127.0.0.1"}
+    conf = {"spark_master": "spark://a:7077", "spark_cores_max": "13", **driver, **conf}
+    return placed(limits, **conf)._policy_arguments()["rate_limits"]
+
+
+def test_on_a_cluster_tasks_ask_the_driver_for_limits_of_the_job():
+    limits = [
+        "97/min",
+        sa.RateLimit("97/s", burst=13, scope="job", name="said"),
+        sa.RateLimit("7/s", scope="task"),
+        sa.RateLimit("5/s", per_channel=True),
+        sa.Budget(20.0, cost=0.15),
+    ]
+    usual, said, own, channels, budget = of_cluster(limits)
+    assert re.fullmatch(r"redis://:[0-9a-f]{64}@localhost:\d+", usual.server)
+    assert usual.server == said.server == budget.server
+    assert (own.server, channels.server) == (None, None)
+    assert (usual.tasks, usual.parts, usual.period_nanos) == (13, 1, 60 * 10**9)
+    # A limit of a job begins without what it could have saved, unless a burst is given.
+    assert (usual.begins_empty, said.begins_empty) == (True, False)
+    assert (usual.waits_for_server, said.waits_for_server) == (False, True)
+    assert (budget.kind, budget.permits, budget.cost) == ("budget", 20_000_000, 150_000)
+    assert usual.server not in repr(placed("97/min")) + repr(usual)
+
+
+def test_the_port_of_the_driver_can_be_chosen():
+    for port, message in [("x", "must be a port"), ("70000", "must be a port")]:
+        with pytest.raises(sa.ConfigurationError, match=message):
+            of_cluster("97/min", spark_app_id=f"app-{port}", spark_sparkawait_port=port)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        with pytest.raises(sa.ConfigurationError, match=f"is {port}, and no server can listen"):
+            of_cluster("97/min", spark_app_id="app-taken", spark_sparkawait_port=port)
+    (limit,) = of_cluster("97/min", spark_app_id="app-free", spark_sparkawait_port=port)
+    assert limit.server.endswith(f":{port}")
+
+
+def test_budgets_and_calls_of_a_job_without_a_server_are_refused_with_two_ways_out():
+    for options in [{"rate_limit": sa.Budget(20.0)}, {"max_concurrency": sa.PerJob(13)}]:
+        place = PlaceOfSession(session(spark_master="yarn"))
+        with pytest.raises(sa.ConfigurationError, match="`server`, a Redis that the executors"):
+            resolve_unpickled("unordered", see, input_schema=None, place=place, **options)
+    kept = sa.Budget(20.0, name="dollars", server="redis://cache:6379")
+    (limit,) = placed(kept, spark_master="yarn")._policy_arguments()["rate_limits"]
+    assert limit.server == "redis://cache:6379"
+
+
+def test_a_budget_and_calls_at_a_time_hold_for_all_tasks_on_one_host(spark):
+    """No port opens for them: they are asked for by a socket of the machine."""
+    metrics = sa.spark.Metrics()
+    out = sa.unordered_wait(
+        spark.range(60, numPartitions=3),
+        see,
+        rate_limit=sa.Budget(2.0, cost=0.07),
+        max_concurrency=sa.PerJob(5),
+        on_error="capture",
+        metrics=metrics,
+    )
+    rows = out.collect()
+    assert len(rows) == 60
+    assert sum(row.error is None for row in rows) == 28
+    assert {row.error.kind for row in rows if row.error} == {"budget-spent"}
+    found = metrics.snapshot()["rate_limits"]
+    assert (found["budget"]["permits"], found["calls"]["permits"]) == (28 * 70_000, 28)
 
 
 @pytest.mark.parametrize(

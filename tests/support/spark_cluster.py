@@ -45,7 +45,7 @@ def bare_packages(folder: Path) -> Path:
 
 
 class SparkCluster:
-    """A master and workers with one core each, as a context manager.
+    """A master and workers, as a context manager.
 
     Args:
         folder: For logs and what executors write.
@@ -53,6 +53,7 @@ class SparkCluster:
         home: Of the Spark that runs; by default the one of this Python.
         network: Whose first host has the master, and is for the driver, and whose others have a
             worker each; by default all are on the loopback interface.
+        cores: Of each worker.
 
     Attributes:
         address: Of the master.
@@ -65,8 +66,10 @@ class SparkCluster:
         workers: int = 2,
         home: Path | None = None,
         network: Network | None = None,
+        cores: int = 1,
     ) -> None:
         self.address = ""
+        self._cores = str(cores)
         # A host of its own for each worker: there are copies of a task on different hosts only.
         self._hosts = [LOOPBACK, *(f"127.0.0.{number + 2}" for number in range(workers))]
         if network is not None:
@@ -86,7 +89,7 @@ class SparkCluster:
             self.address = _ADDRESS.findall(self._log(0))[0]
             for number in range(self._count):
                 where = str(self._folder / f"work{number}")
-                options = ("--cores", "1", "--memory", "1g", "--work-dir", where)
+                options = ("--cores", self._cores, "--memory", "1g", "--work-dir", where)
                 self._start(number + 1, _WORKER, *options, self.address)
             numbers = range(1, self._count + 1)
             wait_until(lambda: all(_REGISTERED in self._log(it) for it in numbers), START_SECONDS)

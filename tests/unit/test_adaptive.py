@@ -234,7 +234,7 @@ def test_it_begins_at_its_minimum_by_default(calls, rows_per_call, expected):
         ),
         (
             lambda: sa.WaitOptions(max_concurrency="many"),
-            "`max_concurrency` must be an int of at least 1 or a sparkawait.Adaptive, got 'many'",
+            "`max_concurrency` must be an int of at least 1, a sparkawait.Adaptive or a sparkawait",
         ),
     ],
 )

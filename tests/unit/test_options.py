@@ -143,7 +143,7 @@ def test_what_options_mean_together_is_checked_with_the_call():
         ({"timeout": []}, "duration-invalid", "got `list`"),
         ({"attempt_timeout": 0}, "timeout-not-positive", "`attempt_timeout` must be positive"),
         ({"attempt_timeout": "2m"}, "attempt-timeout-too-long", "120 s and 60 s"),
-        ({"max_concurrency": 0}, "max-concurrency-out-of-range", "sparkawait.Adaptive, got 0"),
+        ({"max_concurrency": 0}, "max-concurrency-out-of-range", "sparkawait.PerJob, got 0"),
         ({"max_concurrency": 101, "capacity": 100}, "max-concurrency-out-of-range", "101 and 100"),
         ({"max_concurrency": False}, "max-concurrency-out-of-range", "must be an int"),
         ({"retry": "3"}, "retry-invalid", "made by sparkawait.retry, a number of retries"),

@@ -13,7 +13,7 @@ from sparkawait import arrow
 from sparkawait._plan.resolve import resolve_unpickled
 from sparkawait._worker.metrics import merge
 from sparkawait.exceptions import ErrorKind
-from sparkawait.rate_limit import RateLimit, sharers, this_process
+from sparkawait.rate_limit import RateLimit, Sharing, sharers, this_process
 from sparkawait.testing import simulated
 from tests.support.scripted_server import ScriptedServer
 
@@ -36,7 +36,7 @@ def run(function, batch=ROWS, mode="unordered", **options):
 
 
 def terms(limit, application="", cores=1):
-    return limit.terms("f", application, cores)
+    return limit.terms("f", Sharing(application, cores))
 
 
 @pytest.mark.parametrize(
@@ -118,10 +118,12 @@ def test_a_limit_of_the_job_is_split_over_the_cores_that_may_run_it():
 def test_an_executor_has_the_parts_of_its_cores(monkeypatch):
     limit = RateLimit("100/s", scope="job")
     monkeypatch.setattr("os.cpu_count", lambda: 7)
-    found = [limit.terms("f", "app-1", *it) for it in [(13, 3), (13, None), (5, None), (5, 8)]]
+    found = [
+        limit.terms("f", Sharing("app-1", *it)) for it in [(13, 3), (13, None), (5, None), (5, 8)]
+    ]
     assert [it.held_parts for it in found] == [3, 7, 5, 5]
     monkeypatch.setenv("SPARK_LOCAL_DIRS", "blockmgr-1")
-    assert limit.terms("f", "app-1", 13, 3).executor == "blockmgr-1"
+    assert limit.terms("f", Sharing("app-1", 13, 3)).executor == "blockmgr-1"
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunction, DeclaredFunction, NativeFunction, declared
 from sparkawait.limits import Adaptive, Batch
 from sparkawait.options import OF_FUNCTION, WaitOptions
+from sparkawait.rate_limit import PerJob
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -430,4 +431,6 @@ def _is_called_by_row(facts: Facts) -> bool:
 def asked_calls(options: WaitOptions) -> int | None:
     """Returns the calls in flight that were asked for at most, if any were."""
     asked = options.max_concurrency
+    if isinstance(asked, PerJob):
+        return asked.calls
     return asked.max if isinstance(asked, Adaptive) else asked

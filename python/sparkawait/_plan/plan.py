@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, cast
 
 import pyarrow as pa
 
@@ -38,10 +38,9 @@ from sparkawait.functions import AsyncFunction, NativeFunction
 from sparkawait.limits import Adaptive, Batch, Credits
 from sparkawait.options import OPTIONS, WaitOptions
 from sparkawait.outcomes import CALL_TYPE, ERROR_TYPE
-from sparkawait.rate_limit import RateLimit, sharers
+from sparkawait.rate_limit import ALONE, Limit, PerJob, Sharing, sharers
 
 __all__ = [
-    "ALONE",
     "HERE",
     "SLOT",
     "FunctionGroup",
@@ -49,9 +48,9 @@ __all__ = [
     "Place",
     "Plan",
     "Results",
-    "Sharing",
     "group_name",
     "joined",
+    "limits_of",
     "numbered",
     "rows_in_calls",
     "told_fields",
@@ -112,21 +111,10 @@ def numbered(name: str, taken: set[str]) -> str:
 # -- where the tasks of a plan run
 
 
-class Sharing(NamedTuple):
-    """Who shares the limits in time of a task.
-
-    Attributes:
-        application: Names the Spark application, for limits that its workers share.
-        cores: How many tasks of the job may run at once.
-        executor_cores: How many of them an executor may run, if that is known.
-    """
-
-    application: str = ""
-    cores: int = 1
-    executor_cores: int | None = None
-
-
-ALONE = Sharing()
+def limits_of(options: WaitOptions) -> tuple[Limit, ...]:
+    """Returns what calls take permits of; those of `rate_limit` come first."""
+    calls = options.max_concurrency
+    return (*options.rate_limit.known, *([calls] if isinstance(calls, PerJob) else []))
 
 
 class Place:
@@ -160,7 +148,7 @@ class Place:
         """
         return timestamps_of(declared)
 
-    def sharing(self, name: str, limits: Sequence[RateLimit]) -> Sharing:  # noqa: ARG002
+    def sharing(self, name: str, limits: Sequence[Limit]) -> Sharing:  # noqa: ARG002
         """Returns who shares the `limits` of the function `name`.
 
         Raises:
@@ -484,14 +472,15 @@ class Plan:
         rows, batch, limited = self.rows_per_call, self.batch, self.options.rate_limit
         breaker, calls = self.options.circuit_breaker, self.options.max_concurrency
         adaptive = calls.resolve(rows) if isinstance(calls, Adaptive) else None
-        if not (limited.known or limited.is_adaptive or breaker or adaptive):
+        known = limits_of(self.options)
+        if not (known or limited.is_adaptive or breaker or adaptive):
             return None
         limits = [
-            it.terms(self.function_name, *self.sharing)._replace(
+            it.terms(self.function_name, self.sharing)._replace(
                 result_cost=self.result_cost(it),
                 per_request=batch is not None and it.per == "request",
             )
-            for it in limited.known
+            for it in known
         ]
         requests = None
         if batch is not None and any(it.per_request for it in limits):
@@ -499,14 +488,14 @@ class Plan:
         return {
             "rate_limits": limits,
             "requests": requests,
-            "application": sharers(self.sharing.application, limited.known),
+            "application": sharers(self.sharing.application, known),
             "adaptive_limit": adaptive,
             "is_rate_adaptive": limited.is_adaptive,
             "pause": None if breaker is None else breaker.resolve(),
             "seed": int.from_bytes(os.urandom(8), "little"),  # of probes, which are spread
         }
 
-    def result_cost(self, limit: RateLimit) -> list[str] | None:
+    def result_cost(self, limit: Limit) -> list[str] | None:
         """Returns the column of the results that says what a call cost, and fields inside of it.
 
         Raises:

@@ -42,6 +42,7 @@ from sparkawait._plan.plan import (
     check_no_rules,
     group_name,
     joined,
+    limits_of,
     numbered,
     rows_in_calls,
 )
@@ -58,6 +59,7 @@ from sparkawait.options import (
     with_own_options,
 )
 from sparkawait.outcomes import CALL_TYPE, Tuning
+from sparkawait.rate_limit import PerJob
 from sparkawait.retry import AsyncRetryStrategy
 
 __all__ = ["Around", "Call", "plan_of", "resolve", "resolve_unpickled", "what_is_called"]
@@ -259,7 +261,7 @@ def plan_of(call: Call, around: Around, name: str = "") -> Plan:
         credits=None if route is None else _credits(call, rows, calls, bound.calls),
         case_sensitive=around.place.is_case_sensitive,
         name=name,
-        sharing=around.place.sharing(name, options.rate_limit.known),
+        sharing=around.place.sharing(name, limits_of(options)),
         zones=around.place.zones,
         results=around.results,
         is_input_known=around.input_schema is not None,
@@ -419,7 +421,7 @@ def _tell_of_threads(plan: Plan, place: Place) -> None:
         )
 
 
-def _check_adaptive(calls: int | Adaptive | None, max_per_channel: int) -> None:
+def _check_adaptive(calls: int | Adaptive | PerJob | None, max_per_channel: int) -> None:
     if isinstance(calls, Adaptive) and max(calls.min, calls.initial or 0) > max_per_channel:
         refuse(
             "`min` and `initial` of Adaptive are calls of each channel and must not be above"

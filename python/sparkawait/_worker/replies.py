@@ -29,7 +29,7 @@ from sparkawait.exceptions import (
     ResultError,
     spokesman,
 )
-from sparkawait.rate_limit import RateLimit
+from sparkawait.rate_limit import Limit
 from sparkawait.retry import pause_after, plain_headers
 
 # -- what calls of a function say beside their outcomes, on its way to the operator
@@ -107,9 +107,10 @@ class Remarks:
         limits: Those that calls pay.
     """
 
-    def __init__(self, limits: Sequence[RateLimit]) -> None:
+    def __init__(self, limits: Sequence[Limit]) -> None:
         """Starts empty."""
         self._labels = [limit.label for limit in limits]
+        self._scales = [limit.scale for limit in limits]
         guessed = [index for index, limit in enumerate(limits) if limit.is_settled]
         known = [0] if len(limits) == 1 else guessed
         self._usual = known[0] if len(known) == 1 else None
@@ -127,7 +128,8 @@ class Remarks:
     def settle(self, row: Row, cost: float, limit: str | None) -> None:
         """Takes what a call has cost, see `FunctionContext.settle`."""
         _check_row("settle", row)
-        index, amount = self._index(limit), _amount(cost)
+        index = self._index(limit)
+        amount = _amount(cost, self._scales[index])
         with self._lock:
             self._rows.append(row)
             self._limits.append(index)
@@ -174,10 +176,10 @@ def _check_row(method: str, row: object) -> None:
         _refuse(f"`{method}` takes the row of the call, got `{type(row).__name__}`")
 
 
-def _amount(cost: object) -> int:
-    """Returns a cost in whole permits."""
+def _amount(cost: object, scale: int) -> int:
+    """Returns a cost in whole permits; a cost of 1 is `scale` of them."""
     try:
-        amount = -1 if isinstance(cost, bool) else math.ceil(cast("float", cost))
+        amount = -1 if isinstance(cost, bool) else math.ceil(cast("float", cost) * scale)
     except (TypeError, ValueError, OverflowError):
         amount = -1
     if not 0 <= amount <= _MOST or cast("float", cost) < 0:

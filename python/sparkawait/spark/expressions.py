@@ -21,7 +21,7 @@ from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.limits import Channel
 from sparkawait.options import FunctionWithOptions, WaitOptions
 from sparkawait.outcomes import Cache, WatermarkStrategy
-from sparkawait.rate_limit import RateLimit
+from sparkawait.rate_limit import Budget, RateLimit
 from sparkawait.spark.schemas import why_no_key
 
 _CACHE, _CHANNELS = ErrorKind.CACHE_INVALID, ErrorKind.CHANNELS_INVALID
@@ -85,7 +85,7 @@ class Expressions(ABC):
     def _limits(self, value: Any) -> Any:
         if isinstance(value, (list, tuple)):
             return [self._limits(it) for it in cast("list[Any]", value)]
-        if isinstance(value, RateLimit) and is_expression(value.cost):
+        if isinstance(value, (RateLimit, Budget)) and is_expression(value.cost):
             return value.with_cost(self._add(value.cost, "cost", ErrorKind.RATE_LIMIT_INVALID))
         return value
 

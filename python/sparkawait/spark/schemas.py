@@ -35,11 +35,12 @@ from sparkawait._checks import (
     warn_once,
     with_leaves,
 )
-from sparkawait._plan.plan import ALONE, Place, Plan, Sharing
+from sparkawait._plan.plan import Place, Plan
 from sparkawait._schema.types import COLLATION, INTERVAL, timestamps_of
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunction, NativeFunction
-from sparkawait.rate_limit import RateLimit
+from sparkawait.rate_limit import ALONE, Limit, RateLimit, Sharing
+from sparkawait.spark.limit_server import limit_server
 from sparkawait.spark.session import Session, Times, rules_of
 
 __all__ = ["PlaceOfSession", "check_arguments", "check_columns", "read_arguments"]
@@ -333,7 +334,7 @@ class PlaceOfSession(Place):
         """
         return columns_for_spark(declared, function, self._session.times)
 
-    def sharing(self, name: str, limits: Sequence[RateLimit]) -> Sharing:
+    def sharing(self, name: str, limits: Sequence[Limit]) -> Sharing:
         """Returns who shares the `limits` of the function `name`.
 
         Raises:
@@ -342,44 +343,69 @@ class PlaceOfSession(Place):
         """
         if not limits:
             return ALONE
-        session, scopes = self._session, {limit.scope for limit in limits}
-        if None in scopes and session.spark is not None:
-            _warn_of_tasks(name, limits, session, is_streaming=self._is_streaming)
-        if not scopes & {"host", "job"}:
-            return ALONE
+        session = self._session
+        # A limit that a Redis keeps needs nothing of the session.
+        asked = [it for it in limits if it.server is None and it.scope != "task"]
+        said = [it for it in asked if it.scope is not None]
         if session.spark is None:
-            _refuse("there is no session to ask for them, start one first")
-        if "job" not in scopes or session.is_on_one_host:
+            if said:
+                _refuse("there is no session to ask for them, start one first")
+            return ALONE
+        if not asked:
+            return Sharing(session.application, session.cores)
+        stocks = [it for it in asked if not isinstance(it, RateLimit)]
+        if session.is_on_one_host:
             # What all processes of a host keep together is that of the job: nothing is split.
+            server = limit_server(session, is_local=True) if stocks else None
+            return Sharing(session.application, stocks=server, is_usual=True)
+        if all(it.scope == "host" for it in asked):
             return Sharing(session.application)
-        if session.cores is None:
-            _refuse(
-                "set `spark.cores.max`, or `spark.executor.cores` and `spark.executor.instances`"
-                " (`spark.dynamicAllocation.maxExecutors` with dynamic allocation)"
-            )
-        return Sharing(session.application, session.cores, session.executor_cores)
+        server = limit_server(session)
+        if server is None:
+            _warn_of_tasks(name, limits, session, is_streaming=self._is_streaming)
+            if stocks:
+                _refuse_stocks(stocks[0])
+            if session.cores is None and any(it.scope == "job" for it in said):
+                _refuse(
+                    "set `spark.cores.max`, or `spark.executor.cores` and"
+                    " `spark.executor.instances` (`spark.dynamicAllocation.maxExecutors` with"
+                    " dynamic allocation), or give the limit a `server`"
+                )
+        cores, of_one = session.cores, session.executor_cores
+        usual = server is not None
+        return Sharing(session.application, cores, of_one, server, server, is_usual=usual)
 
 
 def _warn_of_tasks(
-    name: str, limits: Sequence[RateLimit], session: Session, *, is_streaming: bool
+    name: str, limits: Sequence[Limit], session: Session, *, is_streaming: bool
 ) -> None:
     """Says what limits come to that each task has for itself, where nobody said they are so."""
     if session.cores == 1:
         return
     for limit in limits:
-        if limit.scope is None:
+        if isinstance(limit, RateLimit) and limit.scope is None and limit.server is None:
             together = "as many times that as tasks run at once"
             if session.cores is not None:
                 together = f"on {session.cores} cores that is up to {limit.times(session.cores)}"
             warn_once(
-                'rate_limit="%s" of `%s` is a limit of each task: %s%s; say scope="job" for %s in'
-                ' all, or scope="task" if you mean each task',
+                'rate_limit="%s" of `%s` is a limit of each task, since tasks cannot ask the'
+                ' driver: %s%s; say scope="job" to split it, give it a `server` for %s in all, or'
+                ' say scope="task" if you mean each task',
                 limit.rate.strip(),
                 name,
                 together,
                 ", and each micro-batch begins with a whole burst" if is_streaming else "",
                 limit.rate.strip(),
             )
+
+
+def _refuse_stocks(limit: Limit) -> NoReturn:
+    msg = (
+        f"`{type(limit).__name__}` is of the whole job, and tasks ask the driver for it, which they"
+        " do not reach with Spark Connect; give it a `name` and a `server`, a Redis that the"
+        " executors reach, or use a session without Spark Connect"
+    )
+    raise ConfigurationError(msg, ErrorKind.RATE_LIMIT_INVALID)
 
 
 def _refuse(way_out: str) -> NoReturn:

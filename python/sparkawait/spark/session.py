@@ -313,7 +313,7 @@ class Session:
     @cached_property
     def application(self) -> str:
         """Names the application, for limits that its workers share."""
-        return self._asked("spark.app.id") or self._asked("spark.app.name") or "spark"
+        return self.asked("spark.app.id") or self.asked("spark.app.name") or "spark"
 
     @property
     def is_on_one_host(self) -> bool:
@@ -334,7 +334,7 @@ class Session:
     def _tasks_at_once(self) -> tuple[int | None, int | None]:
         """Those of all executors, and of one."""
         of_all, of_one = self._cores
-        of_task = int(self._asked("spark.task.cpus") or 1)
+        of_task = int(self.asked("spark.task.cpus") or 1)
         return of_all and max(of_all // of_task, 1), of_one and max(of_one // of_task, 1)
 
     @property
@@ -346,9 +346,9 @@ class Session:
         local = _LOCAL.fullmatch(self._master)
         if local is not None and (cores := self._local_cores(local["cores"] or "1")):
             return cores, cores
-        most, of_one = self._asked("spark.cores.max"), self._asked("spark.executor.cores")
-        is_dynamic = self._asked("spark.dynamicAllocation.enabled") == "true"
-        count = self._asked(
+        most, of_one = self.asked("spark.cores.max"), self.asked("spark.executor.cores")
+        is_dynamic = self.asked("spark.dynamicAllocation.enabled") == "true"
+        count = self.asked(
             "spark.dynamicAllocation.maxExecutors" if is_dynamic else "spark.executor.instances"
         )
         bounds = [int(most)] if most else []
@@ -360,16 +360,17 @@ class Session:
         if said != "*":
             return int(said)
         # The machine of the driver runs all of it, which may be another one with Spark Connect.
-        default = self._asked("spark.default.parallelism")
+        default = self.asked("spark.default.parallelism")
         context = getattr(self.spark, "_sc", None)
         found = default if context is None else context.defaultParallelism
         return None if found is None else int(found)
 
     @cached_property
     def _master(self) -> str:
-        return (self._asked("spark.master") or "").strip()
+        return (self.asked("spark.master") or "").strip()
 
-    def _asked(self, name: str) -> str | None:
+    def asked(self, name: str) -> str | None:
+        """Returns a setting, if it has one that it shows."""
         if self.spark is None:
             return None
         try:

@@ -18,7 +18,7 @@ from sparkawait.limits import Adaptive, Channel, CircuitBreaker, Hedge
 from sparkawait.metrics import Metrics
 from sparkawait.options import WaitOptions
 from sparkawait.outcomes import Cache, CarryOver, OnErrorLike, Tuning, WatermarkStrategy
-from sparkawait.rate_limit import RateLimits
+from sparkawait.rate_limit import PerJob, RateLimits
 from sparkawait.retry import AsyncRetryStrategy
 from sparkawait.spark.udf import AsyncUserDefinedFunction
 
@@ -36,7 +36,7 @@ def ordered_wait(
     timeout: Duration | None = "60s",
     attempt_timeout: Duration | None = None,
     max_wait: Duration | None = None,
-    max_concurrency: int | Adaptive | None = None,
+    max_concurrency: int | Adaptive | PerJob | None = None,
     capacity: Size | None = None,
     retry: AsyncRetryStrategy | int | None = None,
     hedge: Hedge | str | bool | None = None,
@@ -81,7 +81,8 @@ def ordered_wait(
             `destination-unavailable`, as a timeout, or gets the results of `on_timeout`. A
             `Retry-After` is waited out unless you give `max_wait`. Default: `timeout`.
         max_concurrency: Calls in flight per task. `sa.Adaptive(1, 500)` finds out what the
-            destination bears. Default: 100; no more than `capacity`.
+            destination bears; `sa.PerJob(500)` bounds those of all tasks together. Default: 100; no
+            more than `capacity`.
         capacity: Rows that a task holds, completed ones included. Ordered mode holds more rows than
             calls, because completed rows wait for slow ones: at first 8 for each call, and up to
             100, or 16 MB of results, as rows are taken. It never makes more calls. A text such as
@@ -115,10 +116,10 @@ def ordered_wait(
             (`max_per_channel=`, `max_backlog=`, `max_backlog_per_channel=`). Native functions that
             know their destinations need no column.
         rate_limit: Calls, or what they cost, per time: `"100/s"`, `sa.RateLimit("100/s", burst=,
-            cost=, scope=, per_channel=, name=, result_cost=, counts=, per=)`, or a list of them.
-            With `"adaptive"`, alone or in the list, the calls per time of each channel follow what
-            its destination refuses: a 429, a 503, or a raised `sa.RetryAfter`. Without `channel`
-            the task has one rate.
+            cost=, scope=, per_channel=, name=, result_cost=, counts=, per=, server=)`, or a list of
+            them. With `"adaptive"`, alone or in the list, the calls per time of each channel follow
+            what its destination refuses: a 429, a 503, or a raised `sa.RetryAfter`. Without
+            `channel` the task has one rate.
         circuit_breaker: Leaves a destination alone that fails all its calls, and probes it now and
             then; rows wait for up to `max_wait`. `True` means `sa.CircuitBreaker(after_failures=20,
             initial="1s", maximum="60s", when_open="wait")`.
@@ -154,7 +155,7 @@ def unordered_wait(
     timeout: Duration | None = "60s",
     attempt_timeout: Duration | None = None,
     max_wait: Duration | None = None,
-    max_concurrency: int | Adaptive | None = None,
+    max_concurrency: int | Adaptive | PerJob | None = None,
     capacity: Size | None = None,
     retry: AsyncRetryStrategy | int | None = None,
     hedge: Hedge | str | bool | None = None,
@@ -192,7 +193,8 @@ def unordered_wait(
             `destination-unavailable`, as a timeout, or gets the results of `on_timeout`. A
             `Retry-After` is waited out unless you give `max_wait`. Default: `timeout`.
         max_concurrency: Calls in flight per task. `sa.Adaptive(1, 500)` finds out what the
-            destination bears. Default: 100; no more than `capacity`.
+            destination bears; `sa.PerJob(500)` bounds those of all tasks together. Default: 100; no
+            more than `capacity`.
         capacity: Rows that a task holds, completed ones included. Ordered mode holds more rows than
             calls, because completed rows wait for slow ones: at first 8 for each call, and up to
             100, or 16 MB of results, as rows are taken. It never makes more calls. A text such as
@@ -226,10 +228,10 @@ def unordered_wait(
             (`max_per_channel=`, `max_backlog=`, `max_backlog_per_channel=`). Native functions that
             know their destinations need no column.
         rate_limit: Calls, or what they cost, per time: `"100/s"`, `sa.RateLimit("100/s", burst=,
-            cost=, scope=, per_channel=, name=, result_cost=, counts=, per=)`, or a list of them.
-            With `"adaptive"`, alone or in the list, the calls per time of each channel follow what
-            its destination refuses: a 429, a 503, or a raised `sa.RetryAfter`. Without `channel`
-            the task has one rate.
+            cost=, scope=, per_channel=, name=, result_cost=, counts=, per=, server=)`, or a list of
+            them. With `"adaptive"`, alone or in the list, the calls per time of each channel follow
+            what its destination refuses: a 429, a 503, or a raised `sa.RetryAfter`. Without
+            `channel` the task has one rate.
         circuit_breaker: Leaves a destination alone that fails all its calls, and probes it now and
             then; rows wait for up to `max_wait`. `True` means `sa.CircuitBreaker(after_failures=20,
             initial="1s", maximum="60s", when_open="wait")`.
@@ -259,7 +261,7 @@ def key_ordered_wait(
     timeout: Duration | None = "60s",
     attempt_timeout: Duration | None = None,
     max_wait: Duration | None = None,
-    max_concurrency: int | Adaptive | None = None,
+    max_concurrency: int | Adaptive | PerJob | None = None,
     capacity: Size | None = None,
     retry: AsyncRetryStrategy | int | None = None,
     hedge: Hedge | str | bool | None = None,
@@ -299,7 +301,8 @@ def key_ordered_wait(
             `destination-unavailable`, as a timeout, or gets the results of `on_timeout`. A
             `Retry-After` is waited out unless you give `max_wait`. Default: `timeout`.
         max_concurrency: Calls in flight per task. `sa.Adaptive(1, 500)` finds out what the
-            destination bears. Default: 100; no more than `capacity`.
+            destination bears; `sa.PerJob(500)` bounds those of all tasks together. Default: 100; no
+            more than `capacity`.
         capacity: Rows that a task holds, completed ones included. Ordered mode holds more rows than
             calls, because completed rows wait for slow ones: at first 8 for each call, and up to
             100, or 16 MB of results, as rows are taken. It never makes more calls. A text such as
@@ -333,10 +336,10 @@ def key_ordered_wait(
             (`max_per_channel=`, `max_backlog=`, `max_backlog_per_channel=`). Native functions that
             know their destinations need no column.
         rate_limit: Calls, or what they cost, per time: `"100/s"`, `sa.RateLimit("100/s", burst=,
-            cost=, scope=, per_channel=, name=, result_cost=, counts=, per=)`, or a list of them.
-            With `"adaptive"`, alone or in the list, the calls per time of each channel follow what
-            its destination refuses: a 429, a 503, or a raised `sa.RetryAfter`. Without `channel`
-            the task has one rate.
+            cost=, scope=, per_channel=, name=, result_cost=, counts=, per=, server=)`, or a list of
+            them. With `"adaptive"`, alone or in the list, the calls per time of each channel follow
+            what its destination refuses: a 429, a 503, or a raised `sa.RetryAfter`. Without
+            `channel` the task has one rate.
         circuit_breaker: Leaves a destination alone that fails all its calls, and probes it now and
             then; rows wait for up to `max_wait`. `True` means `sa.CircuitBreaker(after_failures=20,
             initial="1s", maximum="60s", when_open="wait")`.
@@ -368,7 +371,7 @@ def async_udf(
     timeout: Duration | None = "60s",
     attempt_timeout: Duration | None = None,
     max_wait: Duration | None = None,
-    max_concurrency: int | Adaptive | None = None,
+    max_concurrency: int | Adaptive | PerJob | None = None,
     capacity: Size | None = None,
     retry: AsyncRetryStrategy | int | None = None,
     hedge: Hedge | str | bool | None = None,
@@ -396,7 +399,7 @@ def async_udf(
     timeout: Duration | None = "60s",
     attempt_timeout: Duration | None = None,
     max_wait: Duration | None = None,
-    max_concurrency: int | Adaptive | None = None,
+    max_concurrency: int | Adaptive | PerJob | None = None,
     capacity: Size | None = None,
     retry: AsyncRetryStrategy | int | None = None,
     hedge: Hedge | str | bool | None = None,
@@ -424,7 +427,7 @@ def async_udf(
     timeout: Duration | None = "60s",
     attempt_timeout: Duration | None = None,
     max_wait: Duration | None = None,
-    max_concurrency: int | Adaptive | None = None,
+    max_concurrency: int | Adaptive | PerJob | None = None,
     capacity: Size | None = None,
     retry: AsyncRetryStrategy | int | None = None,
     hedge: Hedge | str | bool | None = None,
@@ -477,7 +480,8 @@ def async_udf(
             `destination-unavailable`, as a timeout, or gets the results of `on_timeout`. A
             `Retry-After` is waited out unless you give `max_wait`. Default: `timeout`.
         max_concurrency: Calls in flight per task. `sa.Adaptive(1, 500)` finds out what the
-            destination bears. Default: 100; no more than `capacity`.
+            destination bears; `sa.PerJob(500)` bounds those of all tasks together. Default: 100; no
+            more than `capacity`.
         capacity: Rows that a task holds, completed ones included. Ordered mode holds more rows than
             calls, because completed rows wait for slow ones: at first 8 for each call, and up to
             100, or 16 MB of results, as rows are taken. It never makes more calls. A text such as
@@ -511,10 +515,10 @@ def async_udf(
             (`max_per_channel=`, `max_backlog=`, `max_backlog_per_channel=`). Native functions that
             know their destinations need no column.
         rate_limit: Calls, or what they cost, per time: `"100/s"`, `sa.RateLimit("100/s", burst=,
-            cost=, scope=, per_channel=, name=, result_cost=, counts=, per=)`, or a list of them.
-            With `"adaptive"`, alone or in the list, the calls per time of each channel follow what
-            its destination refuses: a 429, a 503, or a raised `sa.RetryAfter`. Without `channel`
-            the task has one rate.
+            cost=, scope=, per_channel=, name=, result_cost=, counts=, per=, server=)`, or a list of
+            them. With `"adaptive"`, alone or in the list, the calls per time of each channel follow
+            what its destination refuses: a 429, a 503, or a raised `sa.RetryAfter`. Without
+            `channel` the task has one rate.
         circuit_breaker: Leaves a destination alone that fails all its calls, and probes it now and
             then; rows wait for up to `max_wait`. `True` means `sa.CircuitBreaker(after_failures=20,
             initial="1s", maximum="60s", when_open="wait")`.

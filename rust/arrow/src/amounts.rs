@@ -36,14 +36,14 @@ impl fmt::Display for NoAmount {
     }
 }
 
-/// Returns a value as an amount; part of one counts as one.
+/// Returns so many times a value as an amount; part of one counts as one.
 ///
 /// # Errors
 ///
 /// [`NoAmount`] if it is not one.
-pub fn amount_of(value: f64) -> Result<u64, NoAmount> {
+pub fn amount_of(value: f64, times: u64) -> Result<u64, NoAmount> {
     #[expect(clippy::cast_precision_loss, reason = "a power of two")]
-    let most = MOST_AMOUNT as f64;
+    let (most, value) = (MOST_AMOUNT as f64, value * times as f64);
     match value {
         _ if value.is_nan() => Err(NoAmount::NotANumber),
         _ if value < 0.0 => Err(NoAmount::Negative),
@@ -53,40 +53,40 @@ pub fn amount_of(value: f64) -> Result<u64, NoAmount> {
     }
 }
 
-/// Returns a whole number as an amount.
+/// Returns so many times a whole number as an amount.
 ///
 /// # Errors
 ///
 /// As [`amount_of`].
-pub fn amount_of_whole(value: i128) -> Result<u64, NoAmount> {
-    match u64::try_from(value) {
+pub fn amount_of_whole(value: i128, times: u64) -> Result<u64, NoAmount> {
+    match u64::try_from(value.saturating_mul(times.into())) {
         Ok(amount) if amount <= MOST_AMOUNT => Ok(amount),
         _ if value < 0 => Err(NoAmount::Negative),
         _ => Err(NoAmount::TooLarge),
     }
 }
 
-/// Returns each value of a column as an amount; `None` if the column does not hold numbers.
-pub fn amounts(column: &dyn Array) -> Option<Vec<Result<u64, NoAmount>>> {
+/// Returns so many times each value of a column as an amount; `None` if the column does not hold numbers.
+pub fn amounts(column: &dyn Array, times: u64) -> Option<Vec<Result<u64, NoAmount>>> {
     let amounts = match column.data_type() {
-        DataType::Int8 => each::<Int8Type>(column, |it| amount_of_whole(it.into())),
-        DataType::Int16 => each::<Int16Type>(column, |it| amount_of_whole(it.into())),
-        DataType::Int32 => each::<Int32Type>(column, |it| amount_of_whole(it.into())),
-        DataType::Int64 => each::<Int64Type>(column, |it| amount_of_whole(it.into())),
-        DataType::UInt8 => each::<UInt8Type>(column, |it| amount_of_whole(it.into())),
-        DataType::UInt16 => each::<UInt16Type>(column, |it| amount_of_whole(it.into())),
-        DataType::UInt32 => each::<UInt32Type>(column, |it| amount_of_whole(it.into())),
-        DataType::UInt64 => each::<UInt64Type>(column, |it| amount_of_whole(it.into())),
-        DataType::Float32 => each::<Float32Type>(column, |it| amount_of(it.into())),
-        DataType::Float64 => each::<Float64Type>(column, amount_of),
+        DataType::Int8 => each::<Int8Type>(column, |it| amount_of_whole(it.into(), times)),
+        DataType::Int16 => each::<Int16Type>(column, |it| amount_of_whole(it.into(), times)),
+        DataType::Int32 => each::<Int32Type>(column, |it| amount_of_whole(it.into(), times)),
+        DataType::Int64 => each::<Int64Type>(column, |it| amount_of_whole(it.into(), times)),
+        DataType::UInt8 => each::<UInt8Type>(column, |it| amount_of_whole(it.into(), times)),
+        DataType::UInt16 => each::<UInt16Type>(column, |it| amount_of_whole(it.into(), times)),
+        DataType::UInt32 => each::<UInt32Type>(column, |it| amount_of_whole(it.into(), times)),
+        DataType::UInt64 => each::<UInt64Type>(column, |it| amount_of_whole(it.into(), times)),
+        DataType::Float32 => each::<Float32Type>(column, |it| amount_of(it.into(), times)),
+        DataType::Float64 => each::<Float64Type>(column, |it| amount_of(it, times)),
         DataType::Decimal32(_, scale) => {
-            each::<Decimal32Type>(column, |it| amount_of_decimal(it.into(), *scale))
+            each::<Decimal32Type>(column, |it| amount_of_decimal(it.into(), *scale, times))
         }
         DataType::Decimal64(_, scale) => {
-            each::<Decimal64Type>(column, |it| amount_of_decimal(it.into(), *scale))
+            each::<Decimal64Type>(column, |it| amount_of_decimal(it.into(), *scale, times))
         }
         DataType::Decimal128(_, scale) => {
-            each::<Decimal128Type>(column, |it| amount_of_decimal(it, *scale))
+            each::<Decimal128Type>(column, |it| amount_of_decimal(it, *scale, times))
         }
         DataType::Null => vec![Err(NoAmount::Null); column.len()],
         _ => return None,
@@ -105,16 +105,17 @@ fn each<T: ArrowPrimitiveType>(
     column.iter().map(|value| value.map_or(Err(NoAmount::Null), &amount)).collect()
 }
 
-fn amount_of_decimal(digits: i128, scale: i8) -> Result<u64, NoAmount> {
+fn amount_of_decimal(digits: i128, scale: i8, times: u64) -> Result<u64, NoAmount> {
     let power = 10_i128.checked_pow(u32::from(scale.unsigned_abs()));
+    let digits = digits.saturating_mul(times.into());
     match power {
         _ if digits < 0 => Err(NoAmount::Negative),
         Some(power) if scale >= 0 => {
-            amount_of_whole(digits / power + i128::from(digits % power > 0))
+            amount_of_whole(digits / power + i128::from(digits % power > 0), 1)
         }
-        Some(power) => amount_of_whole(digits.saturating_mul(power)),
+        Some(power) => amount_of_whole(digits.saturating_mul(power), 1),
         // More digits behind the point than there are.
-        None => amount_of_whole(i128::from(digits > 0)),
+        None => amount_of_whole(i128::from(digits > 0), 1),
     }
 }
 
@@ -154,16 +155,25 @@ mod tests {
             (Arc::new(NullArray::new(1)), vec![Err(Null)]),
         ];
         for (column, expected) in cases {
-            assert_eq!(amounts(&column), Some(expected), "{}", column.data_type());
+            assert_eq!(amounts(&column, 1), Some(expected), "{}", column.data_type());
         }
-        assert_eq!(amounts(&StringArray::from(vec!["7"])), None);
+        assert_eq!(amounts(&StringArray::from(vec!["7"]), 1), None);
     }
 
     #[test]
     fn decimals_of_any_scale_are_read() {
-        assert_eq!(amount_of_decimal(12, -2), Ok(1_200));
-        assert_eq!(amount_of_decimal(i128::MAX, -38), Err(TooLarge));
-        assert_eq!(amount_of_decimal(1, 127), Ok(1));
-        assert_eq!(amount_of_decimal(-100, 2), Err(Negative));
+        assert_eq!(amount_of_decimal(12, -2, 1), Ok(1_200));
+        assert_eq!(amount_of_decimal(i128::MAX, -38, 1), Err(TooLarge));
+        assert_eq!(amount_of_decimal(1, 127, 1), Ok(1));
+        assert_eq!(amount_of_decimal(-100, 2, 1), Err(Negative));
+    }
+
+    #[test]
+    fn parts_of_a_cost_are_whole_amounts_of_a_finer_unit() {
+        assert_eq!(amount_of(0.15, 1_000_000), Ok(150_000));
+        assert_eq!(amount_of(1e-9, 1_000_000), Ok(1));
+        assert_eq!(amount_of_whole(7, 1_000_000), Ok(7_000_000));
+        assert_eq!(amount_of_whole(i128::MAX, 1_000_000), Err(TooLarge));
+        assert_eq!(amount_of_decimal(15, 2, 1_000_000), Ok(150_000));
     }
 }

@@ -26,6 +26,7 @@
 //! | [`exchange`] | the seam of a connector: it connects and asks, all else is there |
 //! | [`failure`] | why a call failed, and what may be done about it |
 //! | `dial` | TCP connections to a host of several addresses |
+//! | [`limit_server`], [`job_limits`] | the limits of a job: who grants them, and who asks |
 //! | `lines` | rows that wait for a request of many rows, channel by channel |
 //! | `making` | what callers share and wait for beside connections, made by a task of its own |
 //! | [`limit_headers`] | what a response says of the limits of its service |
@@ -59,9 +60,13 @@ pub mod failure;
 pub mod fuzzing;
 #[cfg(feature = "http")]
 mod http;
+#[cfg(feature = "redis")]
+pub mod job_limits;
 pub mod json;
 pub mod json_path;
 pub mod limit_headers;
+#[cfg(feature = "redis")]
+pub mod limit_server;
 #[cfg(feature = "tls")]
 mod lines;
 pub mod lookup;

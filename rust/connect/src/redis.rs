@@ -15,6 +15,7 @@
 //! | `join` | the answers of rows that ask for keys of several slots |
 //! | `nodes` | the node of a cluster as the channel of a row |
 //! | `router`, `routes`, `redirects`, `refresh`, `slots`, `topology` | which node of a cluster a command goes to |
+//! | `exchanges` | one connection to the limits of a job |
 //! | `failure` | what a reply that is an error means for its row |
 //!
 //! A burst is packed on the task thread and answered from the connection's
@@ -25,6 +26,7 @@ mod answers;
 mod cancelled;
 mod command;
 mod connect;
+pub(crate) mod exchanges;
 mod failure;
 mod job;
 mod join;

@@ -8,7 +8,8 @@
 --       worker, number of its exchange
 --       want, least, charged, cost, since, back, left
 --       whether a limit that is new begins without what it saves, 0 or 1
--- Returns what was granted, from when, until when, and all that was granted so far, as `since` says it; or when to ask again, and why nothing was granted.
+-- Returns what was granted, from when and until when, in microseconds from now, and all that was granted
+-- so far, as `since` says it; or when to ask again, and why nothing was granted.
 -- All numbers are whole and below 2^53, so that doubles hold them.
 
 local HOLD = 30000000      -- silent for so long, a worker has nothing any more
@@ -58,10 +59,13 @@ local lives = 3600
 if kind == 'budget' then lives = 2592000 end
 redis.call('EXPIRE', limit, lives)
 
--- An answer that was lost is given again.
+-- An answer that was lost is given again. What was said over a connection that is gone may come after
+-- what followed it.
 local own_number = 'n:' .. worker
 local own_answer = 'a:' .. worker
-if redis.call('HGET', limit, own_number) == number then
+local told = tonumber(redis.call('HGET', limit, own_number) or '-1')
+if told > tonumber(number) then return { 'noted' } end
+if told == tonumber(number) then
     local words = {}
     for word in string.gmatch(redis.call('HGET', limit, own_answer), '%S+') do
         words[#words + 1] = word
@@ -129,14 +133,14 @@ if kind == 'rate' then
         -- One place in line for each, or who asks first would get all.
         local own = get('l:' .. worker)
         if own > now then
-            answer = { 'again', text(own) }
+            answer = { 'again', text(own - now) }
         elseif line > now + HORIZON then
-            answer = { 'again', text(line - HORIZON) }
+            answer = { 'again', text(line - HORIZON - now) }
         else
             local till = from + lease
             tat, ends, sum = math.max(tat, till) + lasts, math.max(ends, till), sum + lasts
             set('l:' .. worker, from)
-            answer = { 'lease', text(granted), text(from), text(till), text(sum) }
+            answer = { 'lease', text(granted), text(from - now), text(till - now), text(sum) }
         end
     end
     set('tat', tat)
@@ -154,11 +158,11 @@ else
         local granted = whole(math.min(want, math.max(least, share)))
         if granted <= free then
             own, flying = own + granted, flying + granted
-            answer = { 'lease', text(granted), text(now), text(now + LASTS), '0' }
+            answer = { 'lease', text(granted), '0', text(LASTS), '0' }
         elseif flying == 0 and kind == 'budget' then
             answer = { 'never', text(free) }
         else
-            answer = { 'settle', text(now + AGAIN) }
+            answer = { 'settle', text(AGAIN) }
         end
     end
     set('flying', flying)
@@ -166,6 +170,6 @@ else
     set('f:' .. worker, own)
 end
 
-answer = answer or { 'noted', text(now) }
+answer = answer or { 'noted' }
 redis.call('HSET', limit, own_number, number, own_answer, table.concat(answer, ' '))
 return answer

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a worker and a limit say to each other.
 
+/// Numbers are below 2^53, so that doubles hold them.
+pub(crate) const MOST: u64 = 1 << 53;
+
 /// What a limit is. Amounts are whole numbers of permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Terms {
@@ -36,7 +39,7 @@ impl Terms {
     }
 }
 
-/// What a worker says, of one limit, for all of its tasks. Times are microseconds of the server.
+/// What a worker says, of one limit, for all of its tasks. Times are microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exchange {
     /// Which worker it is.
@@ -62,6 +65,35 @@ pub struct Exchange {
 }
 
 impl Exchange {
+    /// Reads the arguments of the script: terms, what is said, and when. `None` where they are not such.
+    pub(crate) fn read(arguments: &[&str]) -> Option<(Terms, Self, Option<u64>)> {
+        let [now, kind, a, b, c, worker, said @ ..] = arguments else { return None };
+        let number = |it: &str| it.parse().ok().filter(|it: &u64| *it <= MOST);
+        let now = if now.is_empty() { None } else { Some(number(now)?) };
+        let terms = match (*kind, number(a)?, number(b)?, number(c)?) {
+            ("rate", permits @ 1.., period @ 1.., burst) => Terms::Rate { permits, period, burst },
+            ("budget", total, _, _) => Terms::Budget(total),
+            ("calls", most, _, _) => Terms::Calls(most),
+            _ => return None,
+        };
+        let [count, want, least, charged, cost, since, back, left, empty] = said else {
+            return None;
+        };
+        let said = Self {
+            worker: (*worker).to_owned(),
+            number: number(count)?,
+            want: number(want)?,
+            least: number(least)?,
+            charged: number(charged)?,
+            cost: number(cost)?,
+            since: number(since)?,
+            back: number(back)?,
+            left: if *left == "-1" { None } else { Some(number(left)?) },
+            begins_empty: *empty == "1",
+        };
+        Some((terms, said, now))
+    }
+
     /// Returns the arguments of the script at `now`; `None`: by the clock of the server.
     pub fn arguments(&self, terms: Terms, now: Option<u64>) -> [String; 15] {
         let (kind, [a, b, c]) = terms.words();
@@ -86,7 +118,8 @@ impl Exchange {
     }
 }
 
-/// What a limit answers.
+/// What a limit answers. Times are microseconds after the exchange, so that no clocks are compared: what
+/// the worker saw between sending it and having its answer bounds when that was.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// So many permits, for calls that begin within this time.
@@ -106,8 +139,8 @@ pub enum Answer {
     OnSettle(u64),
     /// Never: so much is left of a budget, and nothing is in flight anywhere.
     Never(u64),
-    /// Nothing was wanted. The time of the server.
-    Noted(u64),
+    /// Nothing was wanted.
+    Noted,
     /// The limit of this name has other terms.
     OtherTerms(String),
 }
@@ -122,7 +155,7 @@ impl Answer {
             Self::Again(at) => ("again", vec![*at]),
             Self::OnSettle(at) => ("settle", vec![*at]),
             Self::Never(left) => ("never", vec![*left]),
-            Self::Noted(now) => ("noted", vec![*now]),
+            Self::Noted => ("noted", vec![]),
             Self::OtherTerms(terms) => return vec!["terms".to_owned(), terms.clone()],
         };
         std::iter::once(name.to_owned()).chain(numbers.iter().map(u64::to_string)).collect()
@@ -142,7 +175,7 @@ impl Answer {
             ("again", [at]) => Self::Again(*at),
             ("settle", [at]) => Self::OnSettle(*at),
             ("never", [left]) => Self::Never(*left),
-            ("noted", [now]) => Self::Noted(*now),
+            ("noted", []) => Self::Noted,
             _ => return None,
         })
     }

@@ -2,9 +2,9 @@
 //! One limit for all workers of a job: what the server grants to a worker, sans-IO.
 //!
 //! ```text
-//!   worker --want, used--> exchange --lease--> worker       one each 100 ms, however many calls
-//!                            |
-//!              Server (here, in the driver's process), or SCRIPT in a Redis
+//!   calls --> Share --want, used--> exchange --lease--> Share     one each 100 ms, however many calls
+//!                                      |
+//!                  Server (here, in the driver's process), or SCRIPT in a Redis
 //! ```
 //!
 //! A *lease* is an amount of permits and until when calls may begin with them. It is not a rate: what is
@@ -19,11 +19,18 @@
 //!
 //! Leases with an expiry are Google's Doorman; a place in the line of a rate is GCRA's (ITU-T I.371).
 
+mod conversation;
 mod exchange;
 mod server;
+mod share;
 
+pub use conversation::{Conversation, MOST_BYTES, Secret};
 pub use exchange::{Answer, Exchange, Terms};
 pub use server::Server;
+pub use share::{Asked, EVERY, Share};
 
 /// The same as [`Server`], for EVALSHA of Redis: three keys, and what [`Exchange::arguments`] says.
 pub const SCRIPT: &str = include_str!("exchange.lua");
+
+/// What EVALSHA calls it: its SHA-1.
+pub const SCRIPT_SUM: &str = "b1a4d50dca70c55adad35fd6d2707196dd732bfd";

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::exchange::{Answer, Exchange, Terms};
+use crate::exchange::{Answer, Exchange, MOST, Terms};
 
 /// Silent for so long, a worker has nothing any more.
 const HOLD: u64 = 30_000_000;
@@ -24,11 +24,19 @@ const HORIZON: u64 = 1_000_000;
 const ACTIVE: u64 = 1_000_000;
 /// When to ask again for what no time brings.
 const AGAIN: u64 = 100_000;
+/// So long a limit is kept that nobody asks.
+const LIVES: u64 = 3_600_000_000;
+/// And so long one that does not come back.
+const BUDGET_LIVES: u64 = 2_592_000_000_000;
+/// The first look for those that nobody asks, by their number.
+const FIRST_LOOK: usize = 256;
 
 /// Limits by name.
 #[derive(Debug, Default)]
 pub struct Server {
     limits: HashMap<String, Limit>,
+    /// When there are so many, those are forgotten that nobody asks any more.
+    looks_at: usize,
 }
 
 /// A limit and who takes from it.
@@ -67,6 +75,10 @@ impl Server {
     /// Carries out an exchange with the limit of this name, which the first one makes. `now` is in
     /// microseconds.
     pub fn exchange(&mut self, name: &str, terms: Terms, said: &Exchange, now: u64) -> Answer {
+        if self.limits.len() >= self.looks_at.max(FIRST_LOOK) {
+            self.limits.retain(|_, it| it.lives_until() > now);
+            self.looks_at = 2 * self.limits.len();
+        }
         let limit = self.limits.entry(name.to_owned()).or_insert_with(|| {
             let saved = if said.begins_empty { burst_of(terms) } else { 0 };
             Limit::new(terms, if saved > 0 { now + saved } else { 0 })
@@ -84,13 +96,19 @@ impl Limit {
         Self { terms, now: 0, tat, ends: 0, sum: 0, flying: 0, spent: 0, workers }
     }
 
+    const fn lives_until(&self) -> u64 {
+        self.now + if matches!(self.terms, Terms::Budget(_)) { BUDGET_LIVES } else { LIVES }
+    }
+
     fn exchange(&mut self, said: &Exchange, now: u64) -> Answer {
         self.now = self.now.max(now);
         let now = self.now;
         if let Some(own) = self.workers.get(&said.worker)
-            && own.number == said.number
+            && said.number <= own.number
         {
-            return own.answer.clone();
+            // What was said over a connection that is gone may come after what followed it.
+            let is_last = said.number == own.number;
+            return if is_last { own.answer.clone() } else { Answer::Noted };
         }
         self.forget_silent(now);
         let own = self.workers.entry(said.worker.clone()).or_insert_with(|| Worker {
@@ -99,7 +117,7 @@ impl Limit {
             place: 0,
             flying: 0,
             number: said.number,
-            answer: Answer::Noted(now),
+            answer: Answer::Noted,
         });
         own.seen = now;
         if said.want > 0 {
@@ -111,9 +129,9 @@ impl Limit {
             Terms::Rate { permits, period, burst } => {
                 self.of_rate(said, (permits, period, burst), active, now)
             }
-            Terms::Budget(most) | Terms::Calls(most) => self.of_stock(said, most, active, now),
+            Terms::Budget(most) | Terms::Calls(most) => self.of_stock(said, most, active),
         };
-        let answer = answer.unwrap_or(Answer::Noted(now));
+        let answer = answer.unwrap_or(Answer::Noted);
         if let Some(own) = self.workers.get_mut(&said.worker) {
             own.number = said.number;
             own.answer = answer.clone();
@@ -181,10 +199,10 @@ impl Limit {
         // One place in line for each, or who asks first would get all.
         let own = self.workers.get_mut(&said.worker)?;
         if own.place > now {
-            return Some(Answer::Again(own.place));
+            return Some(Answer::Again(own.place - now));
         }
         if line > now + HORIZON {
-            return Some(Answer::Again(line - HORIZON));
+            return Some(Answer::Again(line - HORIZON - now));
         }
         let from = now.max((self.tat.max(now) + lasts).saturating_sub(burst));
         let until = from + lease;
@@ -192,11 +210,12 @@ impl Limit {
         self.ends = self.ends.max(until);
         self.sum += lasts;
         own.place = from;
+        let (from, until) = (from - now, until - now);
         Some(Answer::Lease { amount, from, until, sum: self.sum })
     }
 
     /// Grants permits of what does not refill.
-    fn of_stock(&mut self, said: &Exchange, most: u64, active: u64, now: u64) -> Option<Answer> {
+    fn of_stock(&mut self, said: &Exchange, most: u64, active: u64) -> Option<Answer> {
         let is_budget = matches!(self.terms, Terms::Budget(_));
         let own = self.workers.get_mut(&said.worker)?;
         let ended = (said.charged + said.back).min(own.flying);
@@ -211,10 +230,10 @@ impl Limit {
         if amount <= free {
             own.flying += amount;
             self.flying += amount;
-            return Some(Answer::Lease { amount, from: now, until: now + LASTS, sum: 0 });
+            return Some(Answer::Lease { amount, from: 0, until: LASTS, sum: 0 });
         }
         let never = is_budget && self.flying == 0;
-        Some(if never { Answer::Never(free) } else { Answer::OnSettle(now + AGAIN) })
+        Some(if never { Answer::Never(free) } else { Answer::OnSettle(AGAIN) })
     }
 }
 
@@ -251,8 +270,10 @@ const fn double(number: u64) -> f64 {
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
     reason = "quotients are whole and not negative"
 )]
 const fn whole(number: f64) -> u64 {
-    number as u64
+    // Beyond that doubles are not whole any more.
+    if number < MOST as f64 { number as u64 } else { MOST }
 }

@@ -38,7 +38,7 @@ impl Worker {
         let said = Exchange { worker: self.said.worker.clone(), ..Exchange::default() };
         self.said = Exchange { number: self.said.number, since: NEVER, ..said };
         if let Answer::Lease { amount, from, until, sum } = answer {
-            self.leases.push_back((amount, from, until, sum));
+            self.leases.push_back((amount, now + from, now + until, sum));
         }
         answer
     }
@@ -281,7 +281,7 @@ fn a_budget_is_spent_only_when_nothing_is_in_flight() {
     assert!(worker.begin(11, 0));
     let mut other = Worker::new(2);
     other.said.least = 7;
-    assert_eq!(other.exchange(&mut server, terms, 7, 1), Answer::OnSettle(100_001));
+    assert_eq!(other.exchange(&mut server, terms, 7, 1), Answer::OnSettle(100_000));
 
     // It has cost 4 of 11, so that there is enough.
     worker.end(|_| 4);
@@ -307,7 +307,7 @@ fn what_a_silent_worker_was_granted_is_over_and_spent_of_a_budget() {
         let mut other = Worker::new(2);
         other.said.least = free + 1;
         let early = other.exchange(&mut server, terms, free + 1, 30_000_001);
-        assert_eq!(early, Answer::OnSettle(30_100_001), "{terms:?}");
+        assert_eq!(early, Answer::OnSettle(100_000), "{terms:?}");
         other.said.least = free;
         let late = other.exchange(&mut server, terms, free, 30_000_002);
         assert!(matches!(late, Answer::Lease { amount, .. } if amount == free), "{late:?}");

@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
-use sparkawait_lease::{Answer, Exchange, SCRIPT, Server, Terms};
+use sparkawait_lease::{Answer, Conversation, Exchange, SCRIPT, SCRIPT_SUM, Secret, Server, Terms};
 
 /// A process that ends with the test.
 struct Process(Child);
@@ -59,11 +59,7 @@ impl Redis {
     }
 
     fn send(&mut self, words: &[&str]) {
-        let mut frame = format!("*{}\r\n", words.len());
-        for word in words {
-            write!(frame, "${}\r\n{word}\r\n", word.len()).unwrap();
-        }
-        self.stream.get_mut().write_all(frame.as_bytes()).unwrap();
+        self.stream.get_mut().write_all(&frame_of(words)).unwrap();
     }
 
     fn line(&mut self) -> String {
@@ -92,6 +88,14 @@ impl Redis {
             _ => panic!("{line}"),
         }
     }
+}
+
+fn frame_of(words: &[impl AsRef<str>]) -> Vec<u8> {
+    let mut frame = format!("*{}\r\n", words.len());
+    for word in words.iter().map(AsRef::as_ref) {
+        write!(frame, "${}\r\n{word}\r\n", word.len()).unwrap();
+    }
+    frame.into_bytes()
 }
 
 /// What a worker knows, as far as it matters for what it may say.
@@ -145,9 +149,14 @@ fn redis_answers_as_the_server_does() {
     let mut redis = Redis::start();
     redis.send(&["SCRIPT", "LOAD", SCRIPT]);
     let Reply::Text(sha) = redis.reply() else { panic!("no sha") };
+    assert_eq!(sha, SCRIPT_SUM);
     let seed = std::env::var("SEED").map_or(0x5eed, |it| it.parse().unwrap());
     let random = &mut StdRng::seed_from_u64(seed);
     let (mut server, mut now) = (Server::default(), 1_790_000_000_000_003);
+    // The same by the bytes of a connection.
+    let (mut told, mut conversation) = (Server::default(), Conversation::default());
+    let secret = Secret::new("s3cr3t");
+    conversation.take(&frame_of(&["AUTH", "s3cr3t"]), &mut told, &secret, 0, &mut Vec::new());
     let mut answers = [0_u64; 6];
     let mut made = 0;
     for round in 0_u64.. {
@@ -168,7 +177,11 @@ fn redis_answers_as_the_server_does() {
             };
             let at = now - if random.random_ratio(1, 41) { 7_919 } else { 0 };
             let number = random.random_range(0..workers.len());
-            let exchange = said(random, number, &mut workers[number]);
+            let mut exchange = said(random, number, &mut workers[number]);
+            if random.random_ratio(1, 61) {
+                // It was sent over a connection that is gone.
+                exchange.number = exchange.number.saturating_sub(2);
+            }
             let other = random.random_ratio(1, 199);
             let asked = if other { Terms::Calls(1_000_003) } else { terms };
             let arguments = exchange.arguments(asked, Some(at));
@@ -176,6 +189,9 @@ fn redis_answers_as_the_server_does() {
             words.extend(arguments.iter().map(String::as_str));
             redis.send(&words);
             let Reply::List(replied) = redis.reply() else { panic!("no list") };
+            let mut bytes = Vec::new();
+            conversation.take(&frame_of(&words), &mut told, &secret, 0, &mut bytes);
+            assert_eq!(bytes, frame_of(&replied), "{words:?}");
 
             let answer = server.exchange(&limit, asked, &exchange, at);
 
@@ -190,7 +206,7 @@ fn redis_answers_as_the_server_does() {
                 Answer::Again(_) => 1,
                 Answer::OnSettle(_) => 2,
                 Answer::Never(_) => 3,
-                Answer::Noted(_) => 4,
+                Answer::Noted => 4,
                 Answer::OtherTerms(_) => 5,
             }] += 1;
             made += 1;

@@ -21,6 +21,8 @@ pub(crate) struct PythonCosts {
     pub(crate) function: Py<PyAny>,
     /// What its limit is called.
     pub(crate) label: String,
+    /// How many permits a cost of 1 is.
+    pub(crate) scale: u64,
     pub(crate) columns: Arc<Columns>,
 }
 
@@ -29,7 +31,9 @@ impl PythonCosts {
         let py = row.py();
         let raised = |error: PyErr| self.raised(py, error);
         let cost = self.function.bind(py).call1((row,)).map_err(raised)?;
-        amount(&cost).map_err(raised)?.map_err(|why| RefusedRow::new(no_cost(&self.label, why)))
+        amount(&cost, self.scale)
+            .map_err(raised)?
+            .map_err(|why| RefusedRow::new(no_cost(&self.label, why)))
     }
 
     fn raised(&self, py: Python<'_>, error: PyErr) -> RefusedRow {
@@ -43,8 +47,8 @@ impl PythonCosts {
     }
 }
 
-/// Returns a number of Python as an amount; an error for anything else.
-fn amount(value: &Bound<'_, PyAny>) -> PyResult<Result<u64, NoAmount>> {
+/// Returns a number of Python as an amount, so many times as much; an error for anything else.
+fn amount(value: &Bound<'_, PyAny>, scale: u64) -> PyResult<Result<u64, NoAmount>> {
     if value.is_none() {
         return Ok(Err(NoAmount::Null));
     }
@@ -52,7 +56,7 @@ fn amount(value: &Bound<'_, PyAny>) -> PyResult<Result<u64, NoAmount>> {
         // What has no place in 128 bits is as far from a cost as the ends of these.
         let is_negative = || value.lt(0);
         return Ok(match value.extract::<i128>() {
-            Ok(whole) => amount_of_whole(whole),
+            Ok(whole) => amount_of_whole(whole, scale),
             Err(_) if is_negative()? => Err(NoAmount::Negative),
             Err(_) => Err(NoAmount::TooLarge),
         });
@@ -62,7 +66,7 @@ fn amount(value: &Bound<'_, PyAny>) -> PyResult<Result<u64, NoAmount>> {
         let name = value.get_type().qualname()?;
         return Err(PyTypeError::new_err(format!("must return a number, got `{name}`")));
     };
-    Ok(amount_of(number))
+    Ok(amount_of(number, scale))
 }
 
 impl CostFunction for PythonCosts {

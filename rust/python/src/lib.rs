@@ -14,6 +14,8 @@ mod guard;
 mod harness;
 mod interruptible;
 mod limit_headers;
+#[cfg(feature = "redis")]
+mod limit_server;
 mod log;
 mod lookup_server;
 mod native;
@@ -46,6 +48,9 @@ mod _core {
     use crate::harness::{Harness, HarnessSnapshot};
     #[pymodule_export]
     use crate::limit_headers::{announced_delay, header_seconds};
+    #[cfg(feature = "redis")]
+    #[pymodule_export]
+    use crate::limit_server::LimitServer;
     #[pymodule_export]
     use crate::log::Log;
     #[pymodule_export]

@@ -65,7 +65,7 @@ impl Native {
 }
 
 /// Returns this process's tokio runtime.
-fn runtime() -> PyResult<Handle> {
+pub(crate) fn runtime() -> PyResult<Handle> {
     sparkawait_runtime::tokio_runtime::handle().map_err(|error| {
         let message = format!(
             "no thread could be started for the calls of native functions: {error}; if \

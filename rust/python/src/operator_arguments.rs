@@ -116,7 +116,7 @@ impl OperatorArguments {
         let driver = self.driver()?;
         let input = Arc::new(self.input_schema.0);
         let calls = u32::try_from(self.max_concurrency).unwrap_or(u32::MAX);
-        let policies = self.policies.as_ref().map(|it| to_policies(it, calls)).transpose()?;
+        let policies = self.policies.as_ref().map(|it| to_policies(py, it, calls)).transpose()?;
         let policy;
         (policy, operator.ledgers) = policies.unwrap_or((PolicyConfig::NONE, None));
         let mut channel = None;

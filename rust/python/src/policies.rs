@@ -2,16 +2,21 @@
 //! What bounds calls in time, as Python describes it.
 
 use std::num::{NonZeroU32, NonZeroU64};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+#[cfg(feature = "redis")]
+use sparkawait_connect::job_limits::{JobLimits, JobTerms};
 use sparkawait_core::ErrorKind;
 use sparkawait_core::policy::{
-    AdaptiveLimitConfig, Counted, Gcra, Ledgers, LimitConfig, LimitMetrics, MAX_LIMITS,
-    PauseConfig, PolicyConfig, Rate, RequestConfig,
+    AdaptiveLimitConfig, Counted, Gcra, Ledger, Ledgers, LimitConfig, LimitMetrics, MAX_LIMITS,
+    PauseConfig, PolicyConfig, Rate, RequestConfig, Terms,
 };
+#[cfg(feature = "redis")]
+use sparkawait_lease::Terms as Lent;
 use sparkawait_runtime::held_part::Holder;
 use sparkawait_runtime::host_limit::{HostLimits, SharedTerms, number_of, page_of};
 use sparkawait_runtime::private_folder::private_folder;
@@ -21,6 +26,10 @@ use sparkawait_task::row_prices::{CostSource, PriceSettings, ResultCost, RowCost
 use crate::convert::{to_duration, to_timeout};
 use crate::cost_function::PythonCosts;
 use crate::error::{configuration_error, internal_error};
+#[cfg(feature = "redis")]
+use crate::interruptible::wait_for;
+#[cfg(feature = "redis")]
+use crate::native::runtime;
 use crate::row::Columns;
 
 /// What bounds the calls of an operator beside their number.
@@ -107,6 +116,18 @@ struct RateLimitArguments {
     /// Those of them that an executor may run, and what names it.
     held_parts: u64,
     executor: String,
+    /// `"rate"`, `"budget"` or `"calls"`: what `permits` are.
+    kind: String,
+    /// Where all workers of the job ask for it, if they do.
+    server: Option<String>,
+    /// Tasks that run at once, if that is known: what is left to each when the server is lost.
+    tasks: Option<u64>,
+    /// Whether it begins without what it could have saved.
+    begins_empty: bool,
+    /// Whether its calls wait for a server that is not reached, instead of each task having the limit.
+    waits_for_server: bool,
+    /// How many permits a cost of 1 is.
+    scale: u64,
 }
 
 /// A limit in time, as its metrics are shown.
@@ -124,16 +145,17 @@ impl PolicyArguments {
             let cost = if it.per_request { 0 } else { it.cost };
             prices.usual = prices.usual.with(limit, cost);
             prices.counts_requests |= it.per_request;
+            let scale = it.scale;
             let function = it.cost_function.as_ref().map(|function| {
                 let (function, label) = (function.clone_ref(py), it.label.clone());
                 let columns = Arc::clone(columns);
-                CostSource::Function(Arc::new(PythonCosts { function, label, columns }))
+                CostSource::Function(Arc::new(PythonCosts { function, label, scale, columns }))
             });
             let source = function.or_else(|| it.cost_column.clone().map(CostSource::Column));
-            let (label, most) = (it.label.clone(), it.limit()?.most_cost());
-            prices.rows.extend(source.map(|source| RowCost { limit, label, most, source }));
+            let (label, most) = (it.label.clone(), it.most_cost()?);
+            prices.rows.extend(source.map(|source| RowCost { limit, label, most, scale, source }));
             let path = it.result_cost.clone();
-            prices.results.extend(path.map(|path| ResultCost { limit, path }));
+            prices.results.extend(path.map(|path| ResultCost { limit, scale, path }));
         }
         Ok(prices)
     }
@@ -161,7 +183,40 @@ impl RateLimitArguments {
         let executor = number_of(&self.executor).get();
         let holder = (self.parts > 1).then_some(Holder { parts, executor, held });
         let terms = SharedTerms { name, limit, holder };
-        Ok(self.is_shared.then_some(terms))
+        let is_of_host = self.is_shared && self.server.is_none() && self.kind == "rate";
+        Ok(is_of_host.then_some(terms))
+    }
+
+    fn terms(&self) -> PyResult<Terms> {
+        match self.kind.as_str() {
+            "rate" => Ok(self.limit()?.into()),
+            "budget" => Ok(Terms::Spends(positive(self.permits)?)),
+            "calls" => Ok(Terms::ComesBack(positive(self.permits)?)),
+            _ => Err(internal_error("a limit of a kind that is not known")),
+        }
+    }
+
+    /// The most that a call may cost.
+    fn most_cost(&self) -> PyResult<u64> {
+        if self.kind == "rate" { Ok(self.limit()?.most_cost()) } else { Ok(1 << 53) }
+    }
+
+    /// Returns it as all workers of the job ask for it, if they do.
+    #[cfg(feature = "redis")]
+    fn of_job(&self) -> Option<JobTerms> {
+        let server = self.server.clone()?;
+        let permits = self.permits;
+        let terms = match self.kind.as_str() {
+            // Microseconds: that is as fine as Redis' clock.
+            "rate" => {
+                let (period, burst) = ((self.period_nanos / 1_000).max(1), self.burst);
+                Lent::Rate { permits, period, burst }
+            }
+            "budget" => Lent::Budget(permits),
+            _ => Lent::Calls(permits),
+        };
+        let Self { tasks, begins_empty, .. } = *self;
+        Some(JobTerms { name: self.name.clone(), terms, server, tasks, begins_empty })
     }
 
     fn limit(&self) -> PyResult<Gcra> {
@@ -177,6 +232,7 @@ fn positive(value: u64) -> PyResult<NonZeroU64> {
 
 /// Converts them, for so many calls at a time.
 pub(crate) fn to_policies(
+    py: Python<'_>,
     arguments: &PolicyArguments,
     max_concurrency: u32,
 ) -> PyResult<(PolicyConfig, Option<Arc<dyn Ledgers>>)> {
@@ -203,7 +259,7 @@ pub(crate) fn to_policies(
             return Err(internal_error("more rate limits than there may be"));
         };
         *place = Some(LimitConfig {
-            terms: it.limit()?.into(),
+            terms: it.terms()?,
             cost: it.cost,
             is_usual: it.usual,
             is_per_channel: it.per_channel,
@@ -212,17 +268,77 @@ pub(crate) fn to_policies(
         });
         *terms = it.shared()?;
     }
-    if shared.iter().all(Option::is_none) {
-        return Ok((config, None));
+    let mut homes = Homes::default();
+    #[cfg(feature = "redis")]
+    homes.0.extend(of_job(py, &arguments.rate_limits)?);
+    #[cfg(not(feature = "redis"))]
+    let _py = py;
+    if shared.iter().any(Option::is_some) {
+        let folder = private_folder(&std::env::temp_dir()).map_err(PageError::from);
+        let page = |it: PathBuf| HostLimits::open(&page_of(&it, &arguments.application), shared);
+        let limits = folder.and_then(page).map_err(|error| {
+            let message = format!("`rate_limit` of scope 'host' or 'job': {error}");
+            configuration_error(&message, ErrorKind::RateLimitInvalid)
+        })?;
+        homes.0.push(Arc::new(limits));
     }
-    let folder = private_folder(&std::env::temp_dir()).map_err(PageError::from);
-    let limits =
-        folder.and_then(|it| HostLimits::open(&page_of(&it, &arguments.application), shared));
-    let limits = limits.map_err(|error| {
-        let message = format!("`rate_limit` of scope 'host' or 'job': {error}");
-        configuration_error(&message, ErrorKind::RateLimitInvalid)
-    })?;
-    Ok((config, Some(Arc::new(limits))))
+    let is_none = homes.0.is_empty();
+    Ok((config, (!is_none).then(|| Arc::new(homes) as Arc<dyn Ledgers>)))
+}
+
+/// Where the limits of an operator are at home that others share.
+#[derive(Debug, Default)]
+struct Homes(Vec<Arc<dyn Ledgers>>);
+
+impl Ledgers for Homes {
+    fn open(&self, limit: usize, channel: Option<u64>) -> Option<Arc<dyn Ledger>> {
+        self.0.iter().find_map(|it| it.open(limit, channel))
+    }
+}
+
+/// Takes part in the limits of the job. Those whose server is not reached, and that need not wait for it,
+/// are each task's.
+#[cfg(feature = "redis")]
+fn of_job(py: Python<'_>, limits: &[RateLimitArguments]) -> PyResult<Option<Arc<dyn Ledgers>>> {
+    let mut terms = [const { None }; MAX_LIMITS];
+    for (place, it) in terms.iter_mut().zip(limits) {
+        *place = it.of_job();
+    }
+    if terms.iter().all(Option::is_none) {
+        return Ok(None);
+    }
+    let runtime = runtime()?;
+    let opened = wait_for(py, &runtime, JobLimits::open(&runtime, terms))?;
+    let (opened, unreached) = opened
+        .map_err(|error| configuration_error(&error.to_string(), ErrorKind::RateLimitInvalid))?;
+    if let Some((address, reason)) = unreached {
+        let waits = limits.iter().any(|it| it.server.is_some() && it.waits_for_server);
+        let what = if waits {
+            "its calls wait; after 30 s each task has its part of a rate"
+        } else {
+            "each task has the whole of it"
+        };
+        if is_first_of_host(&address) {
+            tracing::warn!(
+                address,
+                reason,
+                "a limit of the job is not reached from this host: {what}. Open the port to the \
+                 executors; `spark.sparkawait.port` chooses it, `spark.driver.host` its host"
+            );
+        }
+        if !waits {
+            return Ok(None);
+        }
+    }
+    Ok(Some(Arc::new(opened)))
+}
+
+/// Returns whether no process of this host has said yet that the server at `address` is not reached.
+#[cfg(feature = "redis")]
+fn is_first_of_host(address: &str) -> bool {
+    let Ok(folder) = private_folder(&std::env::temp_dir()) else { return true };
+    let name = format!("unreached-{:016x}", number_of(&address));
+    std::fs::File::create_new(folder.join(name)).is_ok()
 }
 
 /// Adds what limits have let pass to the metrics of their task.

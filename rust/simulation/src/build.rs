@@ -291,6 +291,7 @@ fn prices(pools: &[PoolPlan], calls: &CallPlan) -> PriceSettings {
     let of_pools = calls.pools.iter().map(|it| it.is_of_rows);
     let of_rows = in_time.chain(of_requests).chain(of_pools).enumerate().filter(|it| it.1);
     let rows = of_rows.map(|(limit, _)| RowCost {
+        scale: 1,
         limit,
         label: limit.to_string(),
         source: CostSource::Column("cost".to_owned()),

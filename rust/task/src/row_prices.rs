@@ -47,6 +47,8 @@ pub struct RowCost {
     pub label: String,
     /// The most that a call may cost.
     pub most: u64,
+    /// How many permits a cost of 1 is.
+    pub scale: u64,
     /// Where the cost is found.
     pub source: CostSource,
 }
@@ -56,6 +58,8 @@ pub struct RowCost {
 pub struct ResultCost {
     /// The number of the limit.
     pub limit: usize,
+    /// How many permits a cost of 1 is.
+    pub scale: u64,
     /// A column of the results, and fields inside of it.
     pub path: Vec<String>,
 }
@@ -144,7 +148,7 @@ impl RowPrices {
                 (CostSource::Function(function), _) => function.costs(input),
                 (CostSource::Column(name), position) => {
                     let column = input.column(position.unwrap_or_default());
-                    let amounts = amounts(column).ok_or_else(|| no_numbers(name))?;
+                    let amounts = amounts(column, cost.scale).ok_or_else(|| no_numbers(name))?;
                     amounts.into_iter().map(|it| it.map_err(|why| cost.refuse(why))).collect()
                 }
             };
@@ -173,7 +177,7 @@ impl RowPrices {
         let mut settled = Vec::new();
         for cost in &self.results {
             let Some((column, parents)) = column_at(&group.rows, &cost.path) else { continue };
-            let Some(amounts) = amounts(&column) else { continue };
+            let Some(amounts) = amounts(&column, cost.scale) else { continue };
             let of_row = |row: usize| {
                 let is_there = parents.iter().all(|it| it.is_valid(row));
                 amounts.get(row).filter(|_| is_there).and_then(|it| it.ok())

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import sparkawait as sa
+from sparkawait.rate_limit import ALONE
 from sparkawait.retry import ONLY_REFUSED
 
 __all__ = ["Case", "Part", "Script", "draw"]
@@ -403,7 +404,7 @@ def _limits(chance: random.Random, options: dict[str, Any], rows: int) -> None:
         burst, per_channel = chance.choice((None, None, 5, 11)), _maybe(chance, 0.3)
         per_channel = per_channel and "channel" in options
         limit = sa.RateLimit(rate, burst=burst, cost=cost, per_channel=per_channel)
-        whole, dearest = limit.terms("f", "", 1).burst, 5 if cost == "w" else cost
+        whole, dearest = limit.terms("f", ALONE).burst, 5 if cost == "w" else cost
         seconds = (attempts * dearest - whole) / per_second
         if dearest <= whole and seconds < 0.8:
             limits.append(limit)

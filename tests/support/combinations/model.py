@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 import sparkawait as sa
+from sparkawait.rate_limit import ALONE
 from tests.support.combinations.calls import Call, Calls, ident_of
 from tests.support.combinations.drawing import LATE, Case, Part
 
@@ -257,7 +258,7 @@ class Model:
 
     def _of_limits(self, calls: Calls) -> Iterator[str]:
         for limit in _known_limits(calls.part):
-            terms = limit.terms("f", "", 1)
+            terms = limit.terms("f", ALONE)
             spent: Counter[Any] = Counter()
             for at, row in sorted(calls.starts, key=lambda it: it[0]):
                 channel = row["c"] if limit.per_channel else None

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The server of a job's limits, in this process, which is the driver's.
+
+It starts with the first limit of the application that more than one host shares, and ends with the
+process or when another application begins. Any thread may ask for it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+import threading
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from urllib.parse import quote
+
+from sparkawait._checks import warn_once
+from sparkawait._core import LimitServer
+from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.spark.session import is_connect
+
+if TYPE_CHECKING:
+    from sparkawait.spark.session import Session
+
+__all__ = ["limit_server"]
+
+_PORT = "spark.sparkawait.port"
+
+_lock = threading.Lock()
+_running: dict[str, _Running] = {}
+"""The server of the application, by the name of the application."""
+
+
+class _Running(NamedTuple):
+    """A server, its address with the secret, and the folder of its socket, if it has one."""
+
+    server: LimitServer
+    address: str
+    folder: tempfile.TemporaryDirectory[str] | None = None
+
+
+def limit_server(session: Session, *, is_local: bool = False) -> str | None:
+    """Returns where the tasks of the application ask for its limits, with the secret.
+
+    ``None``: there is no server, since this is not the driver's process, or no port can be opened.
+
+    Args:
+        session: The session of the application.
+        is_local: All tasks are on this host, so no port opens.
+
+    Raises:
+        ConfigurationError: If the port that was chosen cannot be used.
+    """
+    if session.spark is None or is_connect(session.spark):
+        return None
+    with _lock:
+        found = _running.get(session.application)
+        if found is None:
+            started = _start_here() if is_local else _start(session)
+            if started is None:
+                return None
+            # Those of an application that has ended have nothing to say any more.
+            _running.clear()
+            found = _running[session.application] = started
+        return found.address
+
+
+def _start_here() -> _Running:
+    folder = tempfile.TemporaryDirectory(prefix="sparkawait-")
+    path = f"{folder.name}/limits"
+    secret = secrets.token_hex(32)
+    server = LimitServer(path, None, secret)
+    return _Running(server, f"redis+unix://{quote(path)}?pass={secret}", folder)
+
+
+def _start(session: Session) -> _Running | None:
+    announced = session.asked("spark.driver.host")
+    if announced is None:
+        return None
+    bound = session.asked("spark.driver.bindAddress") or announced
+    said = session.asked(_PORT)
+    secret = secrets.token_hex(32)
+    try:
+        server = LimitServer(bound.strip("[]"), _checked(said), secret)
+    except OSError as error:
+        if said is not None:
+            _refuse(f"`{_PORT}` is {said}, and no server can listen there: {error}")
+        warn_once(
+            "no server for the limits of the job can listen at %s: %s; they are split by the cores"
+            " of the executors",
+            bound,
+            error,
+        )
+        return None
+    host = announced.strip("[]")
+    host = f"[{host}]" if ":" in host else host
+    return _Running(server, f"redis://:{secret}@{host}:{server.port}")
+
+
+def _checked(port: str | None) -> int:
+    most = 65535
+    if port is None:
+        return 0
+    if not port.strip().isdigit() or int(port) > most:
+        _refuse(f"`{_PORT}` must be a port, 0 for any that is free, got {port}")
+    return int(port)
+
+
+def _refuse(message: str) -> NoReturn:
+    raise ConfigurationError(message, ErrorKind.RATE_LIMIT_INVALID)

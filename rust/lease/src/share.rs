@@ -1,0 +1,500 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a worker has of a limit of its job, and what it says of that, sans-IO.
+//!
+//! ```text
+//!   calls --ask, settle--> Share --Exchange--> server
+//!                            ^------Answer------'
+//! ```
+//!
+//! A permit of a rate is used within its lease. What does not refill is kept until the calls that needed
+//! it are over, and as long as the server answers.
+
+use std::collections::VecDeque;
+
+use crate::exchange::{Answer, Exchange, Terms};
+
+/// How often a worker speaks to the server, at most.
+pub const EVERY: u64 = 100_000;
+/// So long it begins calls with what does not refill, after it spoke last: the server keeps that for
+/// others' sake five seconds longer.
+const LASTS: u64 = 25_000_000;
+/// How often it says at least that it is there, while it holds what does not refill.
+const RENEWS: u64 = 5_000_000;
+/// The server is silent for so long: the limit is split.
+const LOST: u64 = 30_000_000;
+/// How much more it wants when what it got was not enough.
+const GROWTH: u64 = 4;
+/// This part of what calls hold goes through the server's hands with each exchange, so that others get
+/// some of it.
+const TURN: u64 = 32;
+/// At first nobody knows how long an exchange takes.
+const USUAL_TRIP: u64 = 2_000;
+/// The first look whether an answer has come.
+const SOON: u64 = 500;
+
+/// What a share says to a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// It may begin now, with the permits that it asked for.
+    Granted,
+    /// It is to ask again at this time.
+    At(u64),
+    /// It may never begin: so much is left of a budget.
+    Never(u64),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Lease {
+    amount: u64,
+    from: u64,
+    until: u64,
+    sum: u64,
+}
+
+/// A share of a limit. Times are microseconds of the worker's clock, which goes on while the worker is
+/// stopped.
+#[derive(Debug)]
+pub struct Share {
+    terms: Terms,
+    /// Tasks of the job that run at once, if that is known: into so many parts it is split.
+    tasks: Option<u64>,
+    /// What it is called; a worker that was silent for too long comes back as another one.
+    worker: String,
+    lives: u64,
+    /// Of a rate, oldest first.
+    leases: VecDeque<Lease>,
+    /// Of what does not refill: what no call has.
+    pool: u64,
+    /// The least that was in the pool since the last exchange.
+    unused: u64,
+    /// What calls hold.
+    flying: u64,
+    /// What calls hold that began when it was called otherwise, or without the server.
+    bygone: u64,
+    /// What calls took beyond what there was: some turn out to be dearer than they had asked for.
+    debt: u64,
+    /// What is to go through the server's hands before others use it here.
+    turn: u64,
+    /// Permits of a rate that calls have begun with, by the sums of their leases.
+    begun: VecDeque<(u64, u64)>,
+    /// What the next exchange says.
+    said: Exchange,
+    /// What was taken since the last exchange.
+    used: u64,
+    /// The dearest call that was refused since, if any.
+    lacking: u64,
+    /// Whether that was after it had used up what it had.
+    is_exhausted: bool,
+    /// What it has needed of late between two exchanges.
+    demand: u64,
+    /// What the last call took.
+    usual: u64,
+    never: Option<u64>,
+    /// Whether it was ever answered.
+    is_met: bool,
+    /// The exchange that is not answered, and when it was sent first.
+    sent: Option<(Exchange, u64)>,
+    /// When the last exchange was sent that was answered.
+    heard: u64,
+    /// When it may want something again.
+    again_at: u64,
+    /// When the worker speaks next, at the earliest.
+    speaks_at: u64,
+    /// How long an exchange takes.
+    trip: u64,
+    /// Of a rate that is split: when all that was taken has come.
+    tat: u64,
+    refused: Option<String>,
+}
+
+impl Share {
+    /// Makes the share of a worker that begins at `now`; `worker` is a name that no other one has.
+    pub fn new(
+        terms: Terms,
+        worker: &str,
+        tasks: Option<u64>,
+        begins_empty: bool,
+        now: u64,
+    ) -> Self {
+        let said = Exchange { begins_empty, ..Exchange::default() };
+        Self {
+            terms,
+            tasks,
+            worker: worker.to_owned(),
+            lives: 0,
+            leases: VecDeque::new(),
+            pool: 0,
+            unused: 0,
+            flying: 0,
+            bygone: 0,
+            debt: 0,
+            turn: 0,
+            begun: VecDeque::new(),
+            said,
+            used: 0,
+            lacking: 0,
+            is_exhausted: false,
+            demand: 0,
+            usual: 1,
+            never: None,
+            is_met: false,
+            sent: None,
+            heard: now,
+            again_at: 0,
+            speaks_at: 0,
+            trip: USUAL_TRIP,
+            tat: 0,
+            refused: None,
+        }
+    }
+
+    /// Returns the terms that the limit of this name has elsewhere, if they are others.
+    pub fn refused(&self) -> Option<&str> {
+        self.refused.as_deref()
+    }
+
+    /// Returns whether the server has ever answered.
+    pub const fn is_met(&self) -> bool {
+        self.is_met
+    }
+
+    /// Returns its terms.
+    pub const fn terms(&self) -> Terms {
+        self.terms
+    }
+
+    /// Returns whether nothing would be lost with it.
+    pub fn is_idle(&self, now: u64) -> bool {
+        let holds = self.pool + self.flying + self.bygone > 0;
+        self.due_at().is_none() && !holds && self.leases.iter().all(|it| it.until <= now)
+    }
+
+    const fn is_rate(&self) -> bool {
+        matches!(self.terms, Terms::Rate { .. })
+    }
+
+    /// Returns what a call takes: of calls at a time no more than there are.
+    fn taken(&self, cost: u64) -> u64 {
+        if let Terms::Calls(most) = self.terms { cost.min(most) } else { cost }
+    }
+
+    // --- calls ---
+
+    /// Asks for what a call costs that could begin now.
+    pub fn ask(&mut self, cost: u64, now: u64) -> Asked {
+        let cost = self.taken(cost);
+        let is_granted = match self.terms {
+            Terms::Rate { .. } => self.take_of_leases(cost, now),
+            Terms::Budget(_) | Terms::Calls(_) => self.take_of_pool(cost, now),
+        };
+        if is_granted {
+            self.used = self.used.saturating_add(cost);
+            self.usual = cost;
+            return Asked::Granted;
+        }
+        if let Some(left) = self.never.filter(|left| *left < cost) {
+            return Asked::Never(left);
+        }
+        if now >= self.heard + LOST {
+            // It asks the server all the same.
+            self.lacking = self.lacking.max(cost);
+            if let Some(asked) = self.ask_alone(cost, now) {
+                return asked;
+            }
+        }
+        // What was promised for later is enough for it.
+        let promised = self.leases.front().filter(|it| it.from > now && it.amount >= cost);
+        if let Some(lease) = promised {
+            return Asked::At(lease.from);
+        }
+        self.lacking = self.lacking.max(cost);
+        self.is_exhausted |= self.used > 0;
+        let answered = match &self.sent {
+            Some((_, sent)) => (sent + self.trip).max(now + SOON),
+            None => self.speaks_at.max(self.again_at).max(now) + self.trip,
+        };
+        Asked::At(answered)
+    }
+
+    fn take_of_leases(&mut self, cost: u64, now: u64) -> bool {
+        while self.leases.front().is_some_and(|it| it.until <= now) {
+            self.leases.pop_front();
+        }
+        let Some(first) = self.leases.front_mut() else { return false };
+        if first.from <= now && first.amount >= cost {
+            first.amount -= cost;
+            let sum = first.sum;
+            if first.amount == 0 {
+                self.leases.pop_front();
+            }
+            self.note_begun(sum, cost);
+            return true;
+        }
+        let valid = self.leases.iter().filter(|it| it.from <= now && it.until > now);
+        if valid.map(|it| it.amount).sum::<u64>() < cost {
+            return false;
+        }
+        let mut missing = cost;
+        while missing > 0
+            && let Some(first) = self.leases.front_mut()
+        {
+            let part = first.amount.min(missing);
+            (first.amount, missing) = (first.amount - part, missing - part);
+            let sum = first.sum;
+            if first.amount == 0 {
+                self.leases.pop_front();
+            }
+            self.note_begun(sum, part);
+        }
+        true
+    }
+
+    fn note_begun(&mut self, sum: u64, cost: u64) {
+        match self.begun.back_mut() {
+            Some(last) if last.0 == sum => last.1 += cost,
+            _ => self.begun.push_back((sum, cost)),
+        }
+        // What cost what it took is not told, so they would be ever more.
+        if self.begun.len() > 4096 {
+            self.begun.pop_front();
+        }
+    }
+
+    fn take_of_pool(&mut self, cost: u64, now: u64) -> bool {
+        self.come_back(now);
+        if self.pool < cost {
+            return false;
+        }
+        self.pool -= cost;
+        self.unused = self.unused.min(self.pool);
+        self.flying += cost;
+        true
+    }
+
+    /// Becomes another worker if it was silent for too long: others may have what it held.
+    fn come_back(&mut self, now: u64) {
+        if self.is_rate() || now < self.heard + LASTS {
+            return;
+        }
+        if self.pool > 0 || self.flying > 0 || self.sent.is_some() {
+            self.lives += 1;
+            self.bygone += self.flying;
+            (self.pool, self.unused, self.flying, self.turn, self.debt) = (0, 0, 0, 0, 0);
+            self.said = Exchange { begins_empty: self.said.begins_empty, ..Exchange::default() };
+            self.sent = None;
+        }
+    }
+
+    /// Grants of the part that is its own as long as nobody hears the server.
+    fn ask_alone(&mut self, cost: u64, now: u64) -> Option<Asked> {
+        let tasks = self.tasks?.max(1);
+        match self.terms {
+            Terms::Rate { permits, period, .. } => {
+                // Without what it could have saved, which others may have used.
+                if self.tat > now {
+                    return Some(Asked::At(self.tat));
+                }
+                let lasts = u128::from(cost) * u128::from(period) * u128::from(tasks);
+                let lasts = lasts.div_ceil(u128::from(permits));
+                self.tat = now + u64::try_from(lasts).unwrap_or(u64::MAX / 2);
+                Some(Asked::Granted)
+            }
+            Terms::Calls(most) if self.bygone + cost <= most / tasks => {
+                self.bygone += cost;
+                Some(Asked::Granted)
+            }
+            Terms::Calls(_) | Terms::Budget(_) => None,
+        }
+    }
+
+    /// Settles a call that took `taken` and cost `actual`. Of a rate only those are told that cost
+    /// something else than they took.
+    pub fn settle(&mut self, taken: u64, actual: u64) {
+        let taken = self.taken(taken);
+        match self.terms {
+            Terms::Rate { .. } => {
+                self.said.since = match self.begun.front() {
+                    Some((sum, _)) if self.said.charged == 0 => *sum,
+                    Some((sum, _)) => self.said.since.min(*sum),
+                    None => 0,
+                };
+                self.forget_begun(taken);
+                self.said.charged += taken;
+                self.said.cost += actual;
+            }
+            Terms::Budget(_) | Terms::Calls(_) if self.bygone > 0 => {
+                // Nobody counts on it any more.
+                self.bygone = self.bygone.saturating_sub(taken);
+            }
+            Terms::Budget(_) | Terms::Calls(_) => {
+                self.flying = self.flying.saturating_sub(taken);
+                let owed = self.debt.min(taken);
+                self.debt -= owed;
+                let free = taken - owed;
+                if matches!(self.terms, Terms::Budget(_)) && actual > 0 {
+                    self.said.charged += free;
+                    self.said.cost += actual;
+                } else {
+                    let turn = self.turn.min(free);
+                    self.turn -= turn;
+                    self.said.back += turn;
+                    self.pool += free - turn;
+                }
+            }
+        }
+    }
+
+    /// Sets right what a call took that goes on.
+    pub fn recharge(&mut self, taken: u64, anew: u64) {
+        if self.is_rate() {
+            return self.settle(taken, anew);
+        }
+        let (taken, anew) = (self.taken(taken), self.taken(anew));
+        self.flying = (self.flying + anew).saturating_sub(taken);
+        let more = anew.saturating_sub(taken);
+        self.debt += more.saturating_sub(self.pool);
+        let less = taken.saturating_sub(anew);
+        self.pool = self.pool.saturating_sub(more) + less;
+        self.unused = self.unused.min(self.pool);
+    }
+
+    fn forget_begun(&mut self, mut taken: u64) {
+        while taken > 0
+            && let Some(first) = self.begun.front_mut()
+        {
+            let part = first.1.min(taken);
+            (first.1, taken) = (first.1 - part, taken - part);
+            if first.1 == 0 {
+                self.begun.pop_front();
+            }
+        }
+    }
+
+    /// Learns what is left of a rate for all.
+    pub fn lower_to(&mut self, left: u64) {
+        self.said.left = Some(self.said.left.map_or(left, |it| it.min(left)));
+    }
+
+    /// Gives up what it holds of a rate, and `owed` of what comes.
+    pub fn drain(&mut self, owed: u64) {
+        if self.is_rate() {
+            self.leases.clear();
+            self.said.left = Some(0);
+            self.said.cost += owed;
+        }
+    }
+
+    // --- the server ---
+
+    /// Returns when the worker has something to say, if it has; a point before now: at once.
+    pub fn due_at(&self) -> Option<u64> {
+        if self.sent.is_some() || !self.is_met {
+            return Some(0);
+        }
+        let said = &self.said;
+        let tells = said.charged + said.cost + said.back + self.unused > 0 || said.left.is_some();
+        let wants = self.lacking > 0 || (self.is_rate() && self.used > 0);
+        let tells = tells.then_some(0);
+        let wants = wants.then_some(self.again_at);
+        let holds = !self.is_rate() && self.pool + self.flying > 0;
+        let renews = holds.then_some(self.heard + RENEWS);
+        [tells, wants, renews].into_iter().flatten().min()
+    }
+
+    /// Returns what it says at `now`: again, as long as that was not answered.
+    pub fn exchange(&mut self, now: u64) -> Exchange {
+        self.come_back(now);
+        if let Some((said, _)) = &self.sent {
+            return said.clone();
+        }
+        let wants = now >= self.again_at;
+        if self.is_rate() {
+            self.want_of_rate(wants, now);
+        } else {
+            self.want_of_stock(wants);
+        }
+        let empty = Exchange {
+            number: self.said.number + 1,
+            begins_empty: self.said.begins_empty,
+            ..Exchange::default()
+        };
+        let mut said = std::mem::replace(&mut self.said, empty);
+        said.number += 1;
+        said.worker = format!("{}.{}", self.worker, self.lives);
+        (self.used, self.lacking, self.is_exhausted) = (0, 0, false);
+        self.sent = Some((said.clone(), now));
+        said
+    }
+
+    fn want_of_rate(&mut self, wants: bool, now: u64) {
+        let Terms::Rate { permits, period, .. } = self.terms else { return };
+        let twice = u128::from(permits) * u128::from(2 * EVERY) / u128::from(period);
+        let most = u64::try_from(twice).unwrap_or(u64::MAX).max(1);
+        let needed = if self.is_exhausted { GROWTH * self.used } else { self.used };
+        self.demand = needed.max(self.demand / 2).min(most);
+        if !wants {
+            return;
+        }
+        if self.lacking > 0 {
+            (self.said.want, self.said.least) = (self.demand.max(self.lacking), self.lacking);
+        } else {
+            let held = self.leases.iter().filter(|it| it.until > now).map(|it| it.amount);
+            let missing = self.demand.saturating_sub(held.sum());
+            if self.used > 0 && missing >= self.usual {
+                (self.said.want, self.said.least) = (missing, self.usual);
+            }
+        }
+    }
+
+    fn want_of_stock(&mut self, wants: bool) {
+        let is_calls = matches!(self.terms, Terms::Calls(_));
+        let needed = if self.is_exhausted { GROWTH * self.used } else { self.used };
+        self.demand = needed.max(self.demand / 2);
+        if self.lacking > 0 && wants {
+            // All that it has is not enough for one; and some goes round.
+            self.said.back += std::mem::take(&mut self.pool);
+            let round = if is_calls { self.said.back + self.flying } else { self.said.back };
+            self.said.want = self.demand.max(round).max(self.lacking);
+            self.said.least = self.lacking;
+            self.turn = if is_calls { self.flying / TURN } else { 0 };
+        } else {
+            self.said.back += self.unused;
+            self.pool -= self.unused;
+            self.turn = 0;
+        }
+        self.unused = self.pool;
+    }
+
+    /// Learns the answer to what was said, at `now`; the worker speaks at `speaks_at` again at the
+    /// earliest.
+    pub fn answered(&mut self, answer: Answer, now: u64, speaks_at: u64) {
+        let Some((_, sent)) = self.sent.take() else { return };
+        self.is_met = true;
+        // When the server had it is between both.
+        self.heard = sent;
+        // One that was sent again took longer than they do.
+        self.trip = (self.trip * 3 + now.saturating_sub(sent).min(EVERY)) / 4;
+        self.speaks_at = speaks_at;
+        match answer {
+            Answer::Lease { amount, from, until, sum } if self.is_rate() => {
+                let from = if from == 0 { now } else { now + from };
+                if sent + until > from {
+                    self.leases.push_back(Lease { amount, from, until: sent + until, sum });
+                }
+            }
+            Answer::Lease { amount, .. } => {
+                self.pool += amount;
+                self.unused = self.pool;
+            }
+            Answer::Again(after) | Answer::OnSettle(after) => self.again_at = now + after,
+            Answer::Never(left) => self.never = Some(left),
+            Answer::Noted => {}
+            Answer::OtherTerms(terms) => self.refused = Some(terms),
+        }
+    }
+
+    /// Learns that the worker cannot speak before `speaks_at`; what was not answered is said again then.
+    pub fn unanswered(&mut self, speaks_at: u64) {
+        self.speaks_at = speaks_at;
+    }
+}

@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Workers begin calls with what their shares grant. They use their limits and do not exceed them,
+//! while some stand still, die or join, and while nobody reaches the server.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use proptest::prelude::*;
+use proptest::test_runner::Config as ProptestConfig;
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+use sparkawait_lease::{Asked, EVERY, Server, Share, Terms};
+
+const MILLISECOND: u64 = 1_000;
+const SECOND: u64 = 1_000 * MILLISECOND;
+
+/// A worker whose calls take some time; its clock is `ahead` of the server's.
+struct Worker {
+    share: Share,
+    ahead: u64,
+    /// When its calls end, what they took and what they cost.
+    calls: VecDeque<(u64, u64, u64)>,
+    /// Calls that it has to make.
+    rows: u64,
+    asks_at: u64,
+    speaks_at: u64,
+    stands_until: u64,
+    /// An exchange under way: when it arrives, and when its answer does.
+    under_way: Option<(u64, u64)>,
+    is_dead: bool,
+}
+
+struct World {
+    terms: Terms,
+    server: Server,
+    workers: Vec<Worker>,
+    now: u64,
+    random: StdRng,
+    /// When calls began, in the server's time, and what they cost.
+    begun: Vec<(u64, u64)>,
+    most_flying: u64,
+    latency: u64,
+    /// What a call takes and, at most, costs.
+    cost: u64,
+    reached: bool,
+    ended: BTreeMap<&'static str, u64>,
+}
+
+impl World {
+    fn new(terms: Terms, seed: u64) -> Self {
+        Self {
+            terms,
+            server: Server::default(),
+            workers: Vec::new(),
+            now: 97 * SECOND,
+            random: StdRng::seed_from_u64(seed),
+            begun: Vec::new(),
+            most_flying: 0,
+            latency: 37 * MILLISECOND,
+            cost: 1,
+            reached: true,
+            ended: BTreeMap::new(),
+        }
+    }
+
+    fn join(&mut self, rows: u64) {
+        let ahead = self.random.random_range(0..61 * SECOND);
+        let name = format!("w{}", self.workers.len());
+        self.workers.push(Worker {
+            share: Share::new(self.terms, &name, Some(7), true, self.now + ahead),
+            ahead,
+            calls: VecDeque::new(),
+            rows,
+            asks_at: 0,
+            speaks_at: 0,
+            stands_until: 0,
+            under_way: None,
+            is_dead: false,
+        });
+    }
+
+    /// Lets a millisecond pass.
+    fn step(&mut self) {
+        self.now += MILLISECOND;
+        for at in 0..self.workers.len() {
+            let it = &mut self.workers[at];
+            if !it.is_dead && it.stands_until <= self.now {
+                self.talk(at);
+                self.work(at);
+            }
+        }
+        let alive = self.workers.iter();
+        let flying = alive.map(|it| it.calls.iter().map(|it| it.1).sum::<u64>()).sum();
+        self.most_flying = self.most_flying.max(flying);
+    }
+
+    fn talk(&mut self, at: usize) {
+        let (now, it) = (self.now, &mut self.workers[at]);
+        let here = now + it.ahead;
+        match it.under_way {
+            Some((arrives, answered)) if answered <= now => {
+                // It was sent then, and is made when it arrives; nobody else did so meanwhile.
+                let said = it.share.exchange(here);
+                let answer = self.server.exchange("limit", self.terms, &said, arrives);
+                it.share.answered(answer, here, it.speaks_at + it.ahead);
+                it.under_way = None;
+            }
+            Some(_) => {}
+            None if it.speaks_at <= now && it.share.due_at().is_some_and(|due| due <= here) => {
+                it.share.exchange(here);
+                it.speaks_at = now + EVERY;
+                if self.reached {
+                    let trip = self.random.random_range(0..7 * MILLISECOND);
+                    it.under_way = Some((now + trip / 2, now + trip));
+                } else {
+                    it.share.unanswered(it.speaks_at + it.ahead);
+                }
+            }
+            None => {}
+        }
+    }
+
+    fn work(&mut self, at: usize) {
+        let (now, it) = (self.now, &mut self.workers[at]);
+        let here = now + it.ahead;
+        while it.calls.front().is_some_and(|call| call.0 <= now) {
+            let Some((_, taken, cost)) = it.calls.pop_front() else { break };
+            if !matches!(self.terms, Terms::Rate { .. }) || taken != cost {
+                it.share.settle(taken, cost);
+                if !matches!(self.terms, Terms::Rate { .. }) {
+                    // What was settled may be what it waits for.
+                    it.asks_at = 0;
+                }
+            }
+        }
+        while it.rows > 0 && it.asks_at <= now {
+            match it.share.ask(self.cost, here) {
+                Asked::Granted => {
+                    it.rows -= 1;
+                    let cost = self.random.random_range(self.cost.div_ceil(2)..=self.cost);
+                    it.calls.push_back((now + self.latency, self.cost, cost));
+                    self.begun.push((now, cost));
+                    *self.ended.entry("begun").or_default() += 1;
+                }
+                Asked::At(again) => {
+                    assert!(again > here, "it asks again later");
+                    it.asks_at = (again - it.ahead).max(now + 1);
+                }
+                Asked::Never(left) => {
+                    assert!(left < self.cost);
+                    *self.ended.entry("refused").or_default() += it.rows;
+                    it.rows = 0;
+                }
+            }
+        }
+    }
+
+    fn check_rate(&self) {
+        let Terms::Rate { permits, period, burst } = self.terms else { return };
+        for (at, first) in self.begun.iter().enumerate().step_by(13) {
+            let mut sum = 0;
+            for one in &self.begun[at..] {
+                sum += one.1;
+                let window = one.0 - first.0 + MILLISECOND;
+                assert!(
+                    sum * period <= burst.max(self.cost) * period + window * permits,
+                    "{sum} within {window} us of {:?}",
+                    self.terms
+                );
+            }
+        }
+    }
+
+    fn spent(&self) -> u64 {
+        self.begun.iter().map(|it| it.1).sum()
+    }
+
+    fn run(&mut self, time: u64) {
+        let until = self.now + time;
+        while self.now < until {
+            self.step();
+        }
+    }
+}
+
+fn rate(permits: u64, burst: u64) -> Terms {
+    Terms::Rate { permits, period: SECOND, burst }
+}
+
+#[test]
+fn one_busy_worker_beside_three_idle_ones_uses_the_limit() {
+    let mut world = World::new(rate(500, 500), 0x5eed);
+    for rows in [u64::MAX, 0, 0, 0] {
+        world.join(rows);
+    }
+    world.run(20 * SECOND);
+    world.check_rate();
+    let begun = world.begun.len();
+    assert!((9_500..=10_500).contains(&begun), "{begun}");
+}
+
+#[test]
+fn workers_that_call_now_and_then_leave_the_limit_to_the_one_that_is_busy() {
+    let mut world = World::new(rate(500, 500), 0x5eed);
+    for _ in 0..4 {
+        world.join(0);
+    }
+    world.workers[0].rows = u64::MAX;
+    let mut rare = 0;
+    for round in 0..60 {
+        for worker in &mut world.workers[1..] {
+            worker.rows += u64::from(round % 2 == 0);
+            rare += u64::from(round % 2 == 0);
+        }
+        world.run(331 * MILLISECOND);
+    }
+    world.check_rate();
+    assert!(world.begun.len() as u64 >= 9_300, "{} and {rare}", world.begun.len());
+    assert!(world.workers[1..].iter().map(|it| it.rows).sum::<u64>() < 7, "nobody starves");
+}
+
+#[test]
+fn dear_calls_whose_costs_are_settled_use_the_limit() {
+    // 200 000 tokens a minute; a call takes 1 000 and costs 750.
+    let terms = Terms::Rate { permits: 200_000, period: 60 * SECOND, burst: 5_003 };
+    let mut world = World::new(terms, 0x5eed);
+    world.cost = 1_000;
+    for rows in [u64::MAX, 0, 0, 0] {
+        world.join(rows);
+    }
+    world.run(60 * SECOND);
+    world.check_rate();
+    assert!((190_000..=206_000).contains(&world.spent()), "{}", world.spent());
+}
+
+#[test]
+fn calls_at_a_time_are_all_used_and_a_newcomer_gets_its_part() {
+    let mut world = World::new(Terms::Calls(500), 0x5eed);
+    world.latency = 293 * MILLISECOND;
+    world.join(u64::MAX);
+    world.run(10 * SECOND);
+    assert!((450..=500).contains(&world.most_flying), "{}", world.most_flying);
+    world.join(u64::MAX);
+    world.run(20 * SECOND);
+    assert!(world.most_flying <= 500);
+    let shares: Vec<usize> = world.workers.iter().map(|it| it.calls.len()).collect();
+    assert!(shares.iter().sum::<usize>() >= 440 && shares[1] >= 150, "{shares:?}");
+}
+
+#[test]
+fn what_a_task_does_not_need_any_more_of_a_budget_is_there_for_others() {
+    let mut world = World::new(Terms::Budget(20_000), 0x5eed);
+    world.cost = 150;
+    for rows in [67, 61, 997, 997] {
+        world.join(rows);
+    }
+    world.run(40 * SECOND);
+    let spent = world.spent();
+    assert!((19_800..=20_000).contains(&spent), "{spent}");
+    assert!(world.workers.iter().all(|it| it.rows == 0), "all have ended or were refused");
+    assert!(world.ended["refused"] > 0);
+}
+
+#[test]
+fn a_worker_that_stands_still_does_not_use_what_it_had() {
+    let mut world = World::new(rate(97, 97), 0x5eed);
+    world.join(u64::MAX);
+    world.join(u64::MAX);
+    world.run(3 * SECOND);
+    let begun = world.begun.len();
+    world.workers[0].stands_until = world.now + 3 * SECOND;
+    world.run(7 * SECOND);
+    world.check_rate();
+    assert!(world.begun.len() - begun > 9 * 67);
+}
+
+#[test]
+fn when_the_server_is_lost_calls_wait_and_then_have_their_part() {
+    let mut world = World::new(rate(97, 97), 0x5eed);
+    for _ in 0..7 {
+        world.join(u64::MAX);
+    }
+    world.run(3 * SECOND);
+    world.reached = false;
+    world.run(SECOND);
+    let begun = world.begun.len();
+    world.run(27 * SECOND);
+    assert_eq!(world.begun.len(), begun, "nothing begins without a lease");
+    world.run(20 * SECOND);
+    world.check_rate();
+    let more = world.begun.len() - begun;
+    assert!((1_500..=1_843).contains(&more), "19 seconds of 97: {more}");
+    world.reached = true;
+    world.run(5 * SECOND);
+    let again = world.begun.len() - begun - more;
+    assert!(again > 400, "{again}");
+}
+
+#[test]
+fn calls_at_a_time_come_back_from_a_worker_that_is_silent_for_long() {
+    let mut world = World::new(Terms::Calls(97), 0x5eed);
+    world.latency = 97 * SECOND;
+    world.join(50);
+    world.run(5 * SECOND);
+    world.workers[0].is_dead = true;
+    let flying = world.workers[0].calls.len() as u64;
+    world.latency = 100 * MILLISECOND;
+    world.join(u64::MAX);
+    world.run(20 * SECOND);
+    assert!(world.most_flying <= 97);
+    assert!(world.workers[1].calls.len() as u64 <= 97 - flying);
+    world.run(20 * SECOND);
+    assert!(world.workers[1].calls.len() > 80, "{}", world.workers[1].calls.len());
+}
+
+#[test]
+fn a_worker_that_was_silent_comes_back_as_another_one() {
+    let mut world = World::new(Terms::Calls(13), 0x5eed);
+    world.latency = 67 * SECOND;
+    world.join(13);
+    world.run(5 * SECOND);
+    let begun = world.begun.len();
+    world.workers[0].stands_until = world.now + 40 * SECOND;
+    world.workers[0].rows = 13;
+    world.run(42 * SECOND);
+    let more = world.begun.len() - begun;
+    assert!(more > 0, "others may begin them, and it may, too");
+    world.run(60 * SECOND);
+    let flying = world.workers[0].calls.len();
+    assert!(flying <= 13, "those that had begun before come back to nobody: {flying}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_limit_is_exceeded_whatever_happens_to_workers(
+        seed: u64,
+        kind in 0..3,
+        permits in 1_u64..600,
+        burst in 1_u64..600,
+        cost in 1_u64..7,
+    ) {
+        let terms = match kind {
+            0 => rate(permits, burst),
+            1 => Terms::Budget(permits),
+            _ => Terms::Calls(permits),
+        };
+        let mut world = World::new(terms, seed);
+        world.cost = cost;
+        world.join(997);
+        for _ in 0..40 {
+            let count = world.workers.len();
+            let at = world.random.random_range(0..count);
+            let still = world.random.random_range(0..5 * SECOND);
+            match world.random.random_range(0..9) {
+                0 if count < 7 => world.join(997),
+                1 => world.workers[at].stands_until = world.now + still,
+                2 if count > 1 => world.workers[at].is_dead = true,
+                3 => world.workers[at].rows += 131,
+                4 => world.reached = !world.reached,
+                _ => {}
+            }
+            let time = world.random.random_range(0..600 * MILLISECOND);
+            world.run(time);
+        }
+        world.check_rate();
+        if kind == 1 {
+            prop_assert!(world.spent() <= permits, "{} of {permits}", world.spent());
+        }
+        if kind == 2 {
+            // Those that died are still in flight, and so counted, as long as the server holds them.
+            prop_assert!(world.most_flying <= permits.max(cost));
+        }
+    }
+}

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Limits that the workers of a job keep together, by the driver's server and by Redis.
+
+Workers are processes of their own. What a server grants, and what shares do with it, is tested
+without clocks in ``rust/lease``.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import sparkawait as sa
+from sparkawait._core import LimitServer
+from sparkawait.exceptions import ErrorKind
+from tests.support.redis_server import RedisServer
+from tests.support.waiting import wait_until
+
+SECRET = "a secret of the job"  # noqa: S105 - of a test
+SCRIPT = Path(__file__).parents[2] / "rust" / "lease" / "src" / "exchange.lua"
+
+
+# What the servers answer is compared in Rust, number by number.
+REDIS = pytest.param("redis", marks=pytest.mark.nightly)
+
+
+@pytest.fixture(scope="module", params=["driver", REDIS])
+def address(request):
+    """Returns where limits are kept: by the server in the driver's process, and by a Redis."""
+    if request.param == "driver":
+        server = LimitServer("127.0.0.1", 0, SECRET)
+        yield f"redis://:{SECRET.replace(' ', '%20')}@127.0.0.1:{server.port}"
+    else:
+        with RedisServer() as redis:
+            yield redis.url
+
+
+@pytest.fixture(scope="module")
+def driver():
+    return LimitServer("127.0.0.1", 0, SECRET)
+
+
+class Worker:
+    """A process that takes part in a limit."""
+
+    def __init__(self, server, limit, rows, seconds=0.0, **more):
+        told = {"server": server, "limit": limit, "rows": rows, "seconds": seconds, **more}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.connect.job_limit_program"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        json.dump(told, self.process.stdin)
+        self.process.stdin.close()
+        self.begun, self.ended, self.rows = [], [], {}
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            what, number, value = line.split()
+            if what == "=":
+                self.rows[int(number)] = value
+            else:
+                (self.begun if what == "+" else self.ended).append(float(value))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+        self._reader.join()
+        self.process.stdout.close()
+
+    def wait(self):
+        assert self.process.wait(20) == 0
+        self._reader.join()
+        return self.rows
+
+
+def most_beyond(times, rate, burst):
+    """Returns by how much calls exceed what a rate allows, in the worst window."""
+    worst = level = 0.0
+    last = None
+    for at in sorted(times):
+        level = 1 + (0.0 if last is None else max(level - rate * (at - last), 0.0))
+        worst, last = max(worst, level), at
+    return worst - burst
+
+
+def most_at_a_time(workers):
+    events = [(at, +1) for it in workers for at in it.begun]
+    events += [(at, -1) for it in workers for at in it.ended]
+    most = now = 0
+    for _, step in sorted(events):
+        now += step
+        most = max(most, now)
+    return most
+
+
+def test_workers_share_a_rate_and_one_that_stands_still_does_not_exceed_it(address):
+    limit = ["RateLimit", {"rate": "97/s", "name": "a rate"}]
+    counts = [61, 331]
+    with ExitStack() as stack:
+        start = [stack.enter_context(Worker(address, limit, it)) for it in counts]
+        wait_until(lambda: len(start[0].begun) > 13)
+        os.kill(start[0].process.pid, signal.SIGSTOP)
+        # It may have begun late, when the other one had not much to do any more.
+        enough = min(len(start[1].begun) + 31, counts[1])
+        wait_until(lambda: len(start[1].begun) >= enough)
+        os.kill(start[0].process.pid, signal.SIGCONT)
+        rows = [it.wait() for it in start]
+    assert rows == [dict.fromkeys(range(it), "None") for it in counts]
+    begun = [at for it in start for at in it.begun]
+    assert most_beyond(begun, 97, 97) <= 1, "what stood between the permit and the call"
+
+
+def test_no_more_calls_are_in_flight_than_the_job_may_have(address):
+    limit = ["PerJob", {"calls": 13, "name": "at a time"}]
+    with ExitStack() as stack:
+        start = [stack.enter_context(Worker(address, limit, 61, 0.037)) for _ in range(2)]
+        rows = [it.wait() for it in start]
+    assert rows == [dict.fromkeys(range(61), "None")] * 2
+    assert 5 <= most_at_a_time(start) <= 13
+
+
+def test_a_budget_is_spent_and_no_more(address):
+    """A call reserves 0.15 and costs 0.07, so it lasts for 285 of 400 rows."""
+    limit = ["Budget", {"total": 20.0, "cost": 0.15, "result_cost": "cost", "name": "dollars"}]
+    with ExitStack() as stack:
+        start = [
+            stack.enter_context(Worker(address, limit, 200, 0.007, cost=0.07)) for _ in range(2)
+        ]
+        rows = [it.wait() for it in start]
+    ends = [kind for it in rows for kind in it.values()]
+    called = sum(len(it.begun) for it in start)
+    assert ends.count("budget-spent") == len(ends) - called == 400 - called
+    assert 19.8 <= called * 0.07 <= 20.0
+
+
+def test_the_same_name_with_other_terms_is_refused(address):
+    def run(rate):
+        limit = sa.RateLimit(rate, name="one name", server=address)
+        return sa.arrow.ordered_wait([ROW], double, rate_limit=limit).to_table()
+
+    assert run("97/s").num_rows == 1
+    with pytest.raises(sa.ConfigurationError, match="limit `one name` has another rate") as caught:
+        run("98/s")
+    assert caught.value.kind == ErrorKind.RATE_LIMIT_INVALID
+
+
+ROW = pa.record_batch({"id": [7]})
+
+
+@sa.async_function("doubled bigint")
+async def double(row):
+    return {"doubled": 2 * row["id"]}
+
+
+@pytest.mark.parametrize("protocol", [2, pytest.param(3, marks=pytest.mark.nightly)])
+def test_the_client_of_redis_for_python_speaks_to_it(driver, protocol):
+    redis = pytest.importorskip("redis")
+    with redis.Redis(port=driver.port, password=SECRET, protocol=protocol) as client:
+        assert client.ping()
+        sha = client.script_load(SCRIPT.read_text(encoding="utf-8"))
+        said = ["", "calls", 13, 0, 0, "w", protocol, 7, 3, 0, 0, 0, 0, -1, 0]
+        name = f"by {protocol}"
+        first = client.evalsha(sha, 3, name, f"{name}:lately", f"{name}:wanting", *said)
+        assert first == [b"lease", b"6", b"0", b"25000000", b"0"]
+        with pytest.raises(redis.ResponseError, match="unknown command"):
+            client.flushall()
+    once = redis.retry.Retry(redis.backoff.NoBackoff(), 0)
+    guesses = redis.Redis(port=driver.port, password="guessed", retry=once)  # noqa: S106
+    with guesses as client, pytest.raises(redis.AuthenticationError):
+        client.ping()
+
+
+def test_who_does_not_say_the_secret_within_a_second_is_hung_up_on(driver):
+    with socket.create_connection(("127.0.0.1", driver.port), 5) as silent:
+        start = time.monotonic()
+        silent.sendall(b"*2\r\n$4\r\nAUTH\r\n")
+        assert silent.recv(99) == b""
+        assert 0.9 < time.monotonic() - start < 4
+
+
+def test_it_ends_with_its_connections_when_it_is_dropped():
+    server = LimitServer("127.0.0.1", 0, SECRET)
+    with socket.create_connection(("127.0.0.1", server.port), 5) as client:
+        client.sendall(f"*2\r\n$4\r\nAUTH\r\n${len(SECRET)}\r\n{SECRET}\r\n".encode())
+        assert client.recv(99) == b"+OK\r\n"
+        port = server.port
+        del server
+        assert client.recv(99) == b""
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), 5)
+
+
+def test_calls_wait_for_a_server_that_is_not_there_yet(caplog):
+    """The task says where it should be; calls begin when it is there."""
+    with closing(socket.socket()) as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    limit = ["RateLimit", {"rate": "97/s", "name": "late"}]
+    url = f"redis://:{SECRET.replace(' ', '%20')}@127.0.0.1:{port}"
+    with Worker(url, limit, 13) as worker:
+        wait_until(lambda: worker.process.poll() is None)
+        server = LimitServer("127.0.0.1", port, SECRET)
+        assert worker.wait() == dict.fromkeys(range(13), "None")
+        del server

@@ -301,6 +301,8 @@ def run(
                         life_cycle.remember(known, result_bytes)
                 if not finished:
                     task.close()
+                    # No call begins any more, and Spark may kill this process before they end.
+                    metrics.report()
                 error = functions.close(finished=finished)
                 task.close()
                 feeder.join()

@@ -46,6 +46,8 @@ _LOG_SECONDS = 10.0
 _WINDOW = 5.0
 """Rates are those of so many seconds."""
 _STUCK_SECONDS = 300.0
+_KILL_SECONDS = 5.0
+"""A task that is killed has two seconds, and its worker some more where cores are few."""
 _MOST_KINDS = 3
 _MOST_WARNINGS = 50
 _NUMBER = re.compile(r"\d+")
@@ -223,7 +225,7 @@ def summary(function: str, sums: Mapping[str, Any], seconds: float, failed_tasks
             parts.append(f"{names} held rows for {share:.0%} of the time")
     if failed_tasks:
         plural = "s" if failed_tasks > 1 else ""
-        parts.append(f"{failed_tasks} task{plural} failed and called in vain")
+        parts.append(f"{failed_tasks} task{plural} called in vain")
     return f"sparkawait: {function}: {', '.join(parts)}"
 
 
@@ -243,6 +245,7 @@ class _Action:
         self.execution, self.begun = execution, now
         self.calls: dict[str, _Calls] = {}
         self.last = now
+        self.ended: float | None = None
         self._warned: set[str] = set()
 
     def take(self, report: Report, now: float) -> None:
@@ -446,8 +449,8 @@ class Actions:
     Args:
         spark: A session of the application.
         lost: Takes the last report of a task that has ended without a word, as one that failed.
-        is_on_one_host: Whether the standard error of workers is that of the driver, unless that is
-            a notebook.
+        is_on_one_host: Whether the standard error of workers is that of the driver, also in a
+            notebook.
     """
 
     def __init__(
@@ -480,7 +483,7 @@ class Actions:
                 ).start()
             elif not action.running:
                 self._changed.notify()
-        if warnings and (not self._is_on_one_host or _kernel() is not None):
+        if not self._is_on_one_host:
             for text in warnings:
                 _logger.warning("a worker: %s", text)
 
@@ -516,7 +519,7 @@ class Actions:
                     self._is_watched = False
                     return
             for key, action in actions.items():
-                if self._has_ended(action):
+                if self._is_over(action):
                     self._end(key, action, screen)
             lines = [str(it) for it in self.progress()]
             with contextlib.suppress(Exception):  # a screen that is gone
@@ -527,6 +530,14 @@ class Actions:
                 self._changed.wait(
                     min(_PAUSE_AT_THE_END, screen.pause) if is_at_end else screen.pause
                 )
+
+    def _is_over(self, action: _Action) -> bool:
+        """Tells whether an action has ended, and all of its tasks that will ever say so."""
+        if action.ended is None and self._has_ended(action):
+            action.ended = time.monotonic()
+        if action.ended is None:
+            return False
+        return not action.running or time.monotonic() - action.ended > _KILL_SECONDS
 
     def _has_ended(self, action: _Action) -> bool:
         try:

@@ -20,8 +20,12 @@ import pyarrow as pa
 import pytest
 
 import sparkawait as sa
+from sparkawait import arrow
 from sparkawait._core import LimitServer
+from sparkawait._plan.plan import Place
+from sparkawait._plan.resolve import resolve_unpickled
 from sparkawait.exceptions import ErrorKind
+from sparkawait.rate_limit import Sharing
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import wait_until
 
@@ -218,3 +222,47 @@ def test_calls_wait_for_a_server_that_is_not_there_yet(caplog):
         server = LimitServer("127.0.0.1", port, SECRET)
         assert worker.wait() == dict.fromkeys(range(13), "None")
         del server
+
+
+class Placed(Place):
+    """Where tasks are told of a server."""
+
+    def __init__(self, sharing):
+        self._sharing = sharing
+
+    def sharing(self, name, limits):
+        return self._sharing
+
+
+def times_without_server(limit, rows, **sharing):
+    """Returns when calls began, of a task whose driver is not reached."""
+    with closing(socket.socket()) as taken:
+        taken.bind(("127.0.0.1", 0))
+        server = f"redis://:guessed@127.0.0.1:{taken.getsockname()[1]}"
+        place = Placed(Sharing("app-13", 7, 1, server, server, **sharing))
+        options = {"rate_limit": limit, "timeout": None, "place": place}
+        plan = resolve_unpickled("unordered", begin, input_schema=None, **options)
+        out = arrow.run(plan, iter([pa.record_batch({"id": range(rows)})]))
+        return sorted(at for batch in out for at in batch["at"].to_pylist())
+
+
+@sa.async_function("at double")
+async def begin(row):
+    return {"at": time.monotonic()}
+
+
+@pytest.mark.nightly  # it takes five seconds until a server is not reached
+def test_a_limit_without_a_scope_is_each_tasks_where_the_driver_is_not_reached():
+    start = time.monotonic()
+    times = times_without_server("97/s", 131, is_usual=True)
+    assert 4 < times[0] - start < 7
+    assert most_beyond(times, 97, 97) <= 1
+
+
+@pytest.mark.nightly  # half a minute, after which a server is lost
+@pytest.mark.timeout(90)
+def test_calls_of_a_lost_server_wait_and_then_have_the_part_of_a_task():
+    start = time.monotonic()
+    times = times_without_server(sa.RateLimit("97/s", scope="job"), 41)
+    assert 29 < times[0] - start < 34
+    assert most_beyond(times, 97 / 7, 1) <= 1

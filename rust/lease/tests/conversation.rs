@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Who may say what to the server of a job.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::fmt::Write as _;
+
 use sparkawait_lease::{
     Conversation, Exchange, MOST_BYTES, SCRIPT, SCRIPT_SUM, Secret, Server, Terms,
 };
@@ -36,8 +40,11 @@ impl Client {
 }
 
 fn frame(words: &[&str]) -> String {
-    let words: String = words.iter().map(|it| format!("${}\r\n{it}\r\n", it.len())).collect();
-    format!("*{}\r\n{words}", words.matches("\r\n").count() / 2)
+    let mut frame = format!("*{}\r\n", words.len());
+    for word in words {
+        write!(frame, "${}\r\n{word}\r\n", word.len()).unwrap();
+    }
+    frame
 }
 
 #[test]

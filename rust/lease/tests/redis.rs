@@ -143,6 +143,17 @@ fn terms_of(random: &mut StdRng, round: u64) -> Terms {
     }
 }
 
+fn kind_of(answer: &Answer) -> usize {
+    match answer {
+        Answer::Lease { .. } => 0,
+        Answer::Again(_) => 1,
+        Answer::OnSettle(_) => 2,
+        Answer::Never(_) => 3,
+        Answer::Noted => 4,
+        Answer::OtherTerms(_) => 5,
+    }
+}
+
 #[test]
 fn redis_answers_as_the_server_does() {
     let exchanges = std::env::var("EXCHANGES").map_or(4_999, |it| it.parse().unwrap());
@@ -201,14 +212,7 @@ fn redis_answers_as_the_server_does() {
                 workers[number].flying += amount;
                 workers[number].sum = sum;
             }
-            answers[match answer {
-                Answer::Lease { .. } => 0,
-                Answer::Again(_) => 1,
-                Answer::OnSettle(_) => 2,
-                Answer::Never(_) => 3,
-                Answer::Noted => 4,
-                Answer::OtherTerms(_) => 5,
-            }] += 1;
+            answers[kind_of(&answer)] += 1;
             made += 1;
         }
     }

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use proptest::prelude::*;
 use proptest::test_runner::Config as ProptestConfig;
+use rand::SeedableRng as _;
 use rand::rngs::StdRng;
-use rand::{RngExt as _, SeedableRng as _};
 use sparkawait_lease::{Asked, EVERY, Server, Share, Terms};
 
 const MILLISECOND: u64 = 1_000;
@@ -104,7 +104,6 @@ impl World {
                 it.share.answered(answer, here, it.speaks_at + it.ahead);
                 it.under_way = None;
             }
-            Some(_) => {}
             None if it.speaks_at <= now && it.share.due_at().is_some_and(|due| due <= here) => {
                 it.share.exchange(here);
                 it.speaks_at = now + EVERY;
@@ -115,7 +114,7 @@ impl World {
                     it.share.unanswered(it.speaks_at + it.ahead);
                 }
             }
-            None => {}
+            Some(_) | None => {}
         }
     }
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from urllib.parse import quote
 
 from sparkawait._checks import warn_once
-from sparkawait._core import LimitServer
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.spark.session import is_connect
 
 if TYPE_CHECKING:
+    from sparkawait._core import LimitServer
     from sparkawait.spark.session import Session
 
 __all__ = ["limit_server"]
@@ -64,11 +64,17 @@ def limit_server(session: Session, *, is_local: bool = False) -> str | None:
         return found.address
 
 
+def _listen(host: str, port: int | None, secret: str) -> LimitServer:
+    from sparkawait._core import LimitServer  # not there in a build without Redis
+
+    return LimitServer(host, port, secret)
+
+
 def _start_here() -> _Running:
     folder = tempfile.TemporaryDirectory(prefix="sparkawait-")
     path = f"{folder.name}/limits"
     secret = secrets.token_hex(32)
-    server = LimitServer(path, None, secret)
+    server = _listen(path, None, secret)
     return _Running(server, f"redis+unix://{quote(path)}?pass={secret}", folder)
 
 
@@ -80,8 +86,8 @@ def _start(session: Session) -> _Running | None:
     said = session.asked(_PORT)
     secret = secrets.token_hex(32)
     try:
-        server = LimitServer(bound.strip("[]"), _checked(said), secret)
-    except OSError as error:
+        server = _listen(bound.strip("[]"), _checked(said), secret)
+    except (OSError, ImportError) as error:
         if said is not None:
             _refuse(f"`{_PORT}` is {said}, and no server can listen there: {error}")
         warn_once(

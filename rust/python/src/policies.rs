@@ -89,6 +89,7 @@ impl PauseArguments {
 /// The `Terms` of Python.
 #[derive(FromPyObject)]
 #[expect(clippy::struct_excessive_bools, reason = "options that do not depend on one another")]
+#[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "a build without it has no server"))]
 struct RateLimitArguments {
     /// In metrics.
     label: String,

@@ -22,6 +22,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from sparkawait.spark import owner
 from sparkawait.testing import LookupServer
 
 
@@ -65,6 +66,7 @@ def forget(spark: SparkSession) -> None:
     for table in spark.catalog.listTables():
         if table.isTemporary:
             spark.catalog.dropTempView(table.name)
+    owner._OWNERS.clear()  # the counts of an application
     for function in spark.sql("SHOW USER FUNCTIONS").collect():
         spark.sql(f"DROP TEMPORARY FUNCTION {function[0]}")
 

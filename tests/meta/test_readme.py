@@ -14,6 +14,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,8 @@ from pyspark.sql import SparkSession
 spark = SparkSession.builder.getOrCreate()
 spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
 """
+NEWEST = "4.3."
+"""The line of Spark beside which all packages are that documents use."""
 SELDOM = ("docs/cookbook/", "docs/guides/", "docs/migration/")
 """Folders of documents that are read beside the others, and use what these use."""
 DOCUMENTS = [path.relative_to(ROOT).as_posix() for path in tracked_files("*.md")]
@@ -104,7 +107,11 @@ def code_of(document: str) -> str:
     ],
 )
 def test_examples_in_a_document_run(document: str, failures: dict[str, str | None]):
-    assert failures[document] is None, f"{document}: {failures[document]}"
+    failure = failures[document]
+    absent = re.search(r"No module named '(\w+)'", failure or "")
+    if absent is not None and not version("pyspark").startswith(NEWEST):
+        pytest.skip(f"{absent[1]} is installed beside the newest Spark only")
+    assert failure is None, f"{document}: {failure}"
 
 
 @pytest.mark.spark

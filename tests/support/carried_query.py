@@ -11,6 +11,7 @@ import sparkawait as sa
 from sparkawait._worker import step as worker_step
 from sparkawait._worker.holder import holder
 from sparkawait._worker.step import kinds_of, pack
+from sparkawait.spark.reports import NO_REPORTS
 from sparkawait.spark.step import STATE_VERSION, Step
 
 SCHEMA = pa.schema([("id", pa.int64()), ("key", pa.int64())])
@@ -61,7 +62,9 @@ class Query:
         # What an iterator calls is what a query would call.
         chain, *_ = wait([SCHEMA.empty_table()], function, **options).take_over()
         carry_over = sa.CarryOver(emit=emit, linger=linger)
-        self.step = step(chain, carry_over, kinds_of(SCHEMA), (None,), None, name="it", by=())
+        self.step = step(
+            chain, carry_over, kinds_of(SCHEMA), NO_REPORTS.then(None), None, name="it", by=()
+        )
         self.state = None
         self.rows = []
 

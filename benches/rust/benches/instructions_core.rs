@@ -146,8 +146,7 @@ fn operator_channels((mut operator, channels): (Operator, u16)) -> Operator {
 /// A mailbox that has its size.
 fn mailbox(burst: usize) -> (MailboxProcessor<u64>, usize) {
     let mut processor = MailboxProcessor::new(Waker::noop().clone());
-    #[expect(clippy::let_underscore_must_use, reason = "what is measured is not looked at")]
-    let _ = processor.suspend_default_action();
+    processor.suspend_default_action();
     mails(&mut processor, burst);
     (processor, burst)
 }

@@ -248,21 +248,20 @@ impl Scenario {
         }
     }
 
-    /// Draws, for a few tasks, others that always want more of a limit whose rows have costs of their own:
-    /// with second calls beside slow ones, and with calls that cost ten times what was thought.
+    /// Draws, for a few tasks, others that always want more of a limit whose rows have costs of their own,
+    /// with second calls beside slow ones.
     fn draw_contention(&mut self, seed: u64) {
         let random = &mut Random(seed.wrapping_mul(0x5851_F42D_4C95_7F2D) ^ 0x636F_6E74);
         if !random.in_a_hundred(4) {
             return;
         }
-        let is_underpriced = random.in_a_hundred(40);
         self.batches = vec![31, 13, 7];
         (self.parts, self.end, self.pools) = (None, End::Input, Vec::new());
         (self.feed_gap, self.consumer_pause) = (1, 0);
         self.operators.truncate(1);
         self.operators[0].calls.truncate(1);
         self.operators[0].capacity = 97;
-        self.calls_mut().for_each(|it| it.contend(random, is_underpriced));
+        self.calls_mut().for_each(|it| it.contend(random));
     }
 
     /// Whether a thread drives it to its end while a consumer takes its output. A stream has the

@@ -198,22 +198,20 @@ impl CallPlan {
     }
 
     /// Lets others always want more of its only limit.
-    pub(super) fn contend(&mut self, random: &mut Random, is_underpriced: bool) {
+    pub(super) fn contend(&mut self, random: &mut Random) {
         (self.cache, self.requests, self.channels, self.hidden) = (None, None, None, None);
         (self.pause, self.adaptive_limit, self.retry_budget, self.stall) = (None, None, None, None);
         (self.attempt_timeout, self.max_wait, self.adaptive_rate) = (None, None, false);
-        self.timeout = (!is_underpriced).then_some(3 * SECOND);
+        self.timeout = Some(3 * SECOND);
         self.pools.clear();
-        self.limits = vec![LimitPlan::contended(random, is_underpriced)];
+        self.limits = vec![LimitPlan::contended(random)];
         self.others = Some(OthersPlan::greedy(random));
         self.max_concurrency = pick(random, &[3, 5, 7, 13]);
         self.retry = None;
-        self.hedge = (!is_underpriced).then(|| HedgePlan {
-            after: Some(pick(random, &[7 * MILLI, 97 * MILLI])),
-            max_extra: 1.0,
-        });
+        let after = Some(pick(random, &[7 * MILLI, 97 * MILLI]));
+        self.hedge = Some(HedgePlan { after, max_extra: 1.0 });
         // A second call is to help where one is slow, until then.
-        let never = if is_underpriced { 0 } else { 13 };
+        let never = 13;
         self.script =
             Script { least: MILLI, most: 7 * MILLI, late: 0, never, pauses: 0, ..self.script };
     }

@@ -34,9 +34,6 @@ pub struct LimitPlan {
     /// Whether replies say how much of it is left.
     #[serde(default)]
     pub is_told: bool,
-    /// How many times what they were charged calls have cost, as their replies say; none: it differs.
-    #[serde(default)]
-    pub times: u64,
 }
 
 impl LimitPlan {
@@ -52,17 +49,7 @@ impl LimitPlan {
         let is_of_rows = random.in_a_hundred(25);
         let is_settled = random.in_a_hundred(40);
         let is_told = random.in_a_hundred(30);
-        Self {
-            permits,
-            period,
-            burst,
-            cost,
-            is_of_rows,
-            is_per_channel,
-            is_settled,
-            is_told,
-            times: 0,
-        }
+        Self { permits, period, burst, cost, is_of_rows, is_per_channel, is_settled, is_told }
     }
 
     /// The limit as an operator counts it.
@@ -73,7 +60,7 @@ impl LimitPlan {
     }
 
     /// What a limit is that others always want more of.
-    pub(super) fn contended(random: &mut Random, is_underpriced: bool) -> Self {
+    pub(super) fn contended(random: &mut Random) -> Self {
         Self {
             permits: pick(random, &[97, 333, 1000]),
             period: SECOND,
@@ -81,9 +68,8 @@ impl LimitPlan {
             cost: 1,
             is_of_rows: true,
             is_per_channel: false,
-            is_settled: is_underpriced,
+            is_settled: false,
             is_told: false,
-            times: if is_underpriced { 10 } else { 0 },
         }
     }
 

@@ -15,7 +15,7 @@ import pytest
 
 import sparkawait as sa
 from sparkawait.spark import owner as owners
-from sparkawait.spark import progress
+from sparkawait.spark import progress, reports
 from sparkawait.spark.progress import Actions, Notebook, Terminal, short, summary
 from tests.meta.repository import ROOT
 from tests.spark.calls import CallLog
@@ -143,19 +143,19 @@ def test_sessions_of_an_application_have_one_owner(spark):
 
 
 def test_a_report_that_nobody_understands_changes_nothing(spark):
-    import socket
-
-    address = owners._owner_of(spark).reports.address
+    owner = owners._owner_of(spark)
     before = sa.job(spark).metrics["attempts"]
-    for text in (b"", b"{", b'{"task": 1}', b"\xff" * 1000):
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.connect(address)
-            connection.sendall(text)
-            connection.shutdown(socket.SHUT_WR)
-            assert connection.recv(1) == b""
+    for text in ("", "{", '{"task": 1}', "7", "\u20ac" * 1000):
+        reports.publish(owner.reports.address, text, 3.0)
 
     assert sa.job(spark).metrics["attempts"] == before
-    assert os.stat(os.path.dirname(address)).st_mode & 0o777 == 0o700  # noqa: PTH116, PTH120
+
+
+def test_who_does_not_know_the_secret_publishes_nothing(spark):
+    address = owners._owner_of(spark).reports.address
+    with pytest.raises(OSError, match="answers -WRONGPASS") as error:
+        reports.publish(address[:-3] + "abc", "{}", 3.0)
+    assert address[-9:] not in str(error.value)
 
 
 # -- what is shown

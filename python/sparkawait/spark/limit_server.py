@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from sparkawait._core import LimitServer
     from sparkawait.spark.session import Session
 
-__all__ = ["limit_server"]
+__all__ = ["RunningServer", "limit_server", "server_here"]
 
 _PORT = "spark.sparkawait.port"
 
 _lock = threading.Lock()
-_running: dict[str, _Running] = {}
+_running: dict[str, RunningServer] = {}
 """The server of the application, by the name of the application."""
 
 
-class _Running(NamedTuple):
+class RunningServer(NamedTuple):
     """A server, its address with the secret, and the folder of its socket, if it has one."""
 
     server: LimitServer
@@ -50,18 +50,37 @@ def limit_server(session: Session, *, is_local: bool = False) -> str | None:
     Raises:
         ConfigurationError: If the port that was chosen cannot be used.
     """
+    found = server_here(session, is_local=is_local)
+    return None if found is None else found.address
+
+
+def server_here(
+    session: Session, *, is_local: bool = False, starts: bool = True
+) -> RunningServer | None:
+    """Returns the server of the application, as `limit_server` does.
+
+    Args:
+        session: The session of the application.
+        is_local: All tasks are on this host, so no port opens.
+        starts: Whether it is started if it does not run.
+
+    Raises:
+        ConfigurationError: If the port that was chosen cannot be used.
+    """
     if session.spark is None or is_connect(session.spark):
         return None
     with _lock:
         found = _running.get(session.application)
         if found is None:
+            if not starts:
+                return None
             started = _start_here() if is_local else _start(session)
             if started is None:
                 return None
             # Those of an application that has ended have nothing to say any more.
             _running.clear()
             found = _running[session.application] = started
-        return found.address
+        return found
 
 
 def _listen(host: str, port: int | None, secret: str) -> LimitServer:
@@ -70,15 +89,15 @@ def _listen(host: str, port: int | None, secret: str) -> LimitServer:
     return LimitServer(host, port, secret)
 
 
-def _start_here() -> _Running:
+def _start_here() -> RunningServer:
     folder = tempfile.TemporaryDirectory(prefix="sparkawait-")
     path = f"{folder.name}/limits"
     secret = secrets.token_hex(32)
     server = _listen(path, None, secret)
-    return _Running(server, f"redis+unix://{quote(path)}?pass={secret}", folder)
+    return RunningServer(server, f"redis+unix://{quote(path)}?pass={secret}", folder)
 
 
-def _start(session: Session) -> _Running | None:
+def _start(session: Session) -> RunningServer | None:
     announced = session.asked("spark.driver.host")
     if announced is None:
         return None
@@ -99,7 +118,7 @@ def _start(session: Session) -> _Running | None:
         return None
     host = announced.strip("[]")
     host = f"[{host}]" if ":" in host else host
-    return _Running(server, f"redis://:{secret}@{host}:{server.port}")
+    return RunningServer(server, f"redis://:{secret}@{host}:{server.port}")
 
 
 def _checked(port: str | None) -> int:

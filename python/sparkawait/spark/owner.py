@@ -13,17 +13,12 @@ and from that of Spark which adds up accumulators.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import shutil
-import socket
-import tempfile
 import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
 
 from pyspark.sql import SparkSession
@@ -31,18 +26,19 @@ from pyspark.sql import SparkSession
 from sparkawait._worker.metrics import SumsOfTasks, TaskMetrics, complete, merge
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.metrics import Metrics, counted_in, fed_by
+from sparkawait.spark.limit_server import server_here
 from sparkawait.spark.progress import Actions, Progress
 from sparkawait.spark.reports import NO_REPORTS, Arriving, Report, Reports, in_errors, read
 from sparkawait.spark.session import Session, is_connect
 
+if TYPE_CHECKING:
+    from sparkawait._core import LimitServer
+
 __all__ = ["Job", "job", "reports_of"]
 
 _logger = logging.getLogger("sparkawait")
-_MOST_BYTES = 1 << 22
-"""Of a report; a task has some kilobytes to tell."""
 _PATIENCE = 1.0
-"""Seconds in which a task sends a report that it has begun to send."""
-_BACKLOG = 1024
+"""Seconds after which the thread that takes reports looks whether anybody wants them."""
 _MOST_TASKS = 100_000
 _EVENTS_SECONDS = 10
 """How long it is waited for Spark to note the tasks that have ended."""
@@ -74,6 +70,7 @@ class Job:
     @property
     def progress(self) -> list[Progress]:
         """What each action does that runs now: empty if no task of a call runs."""
+        self._owner.catch_up()
         return self._owner.actions.progress()
 
     def stop(self) -> int:
@@ -83,6 +80,7 @@ class Job:
         them by `sparkawait.drain`, or by ``query.stop()``. On a cluster, a job is known once the
         first of its tasks has ended.
         """
+        self._owner.catch_up()
         return self._owner.actions.stop()
 
     def __repr__(self) -> str:
@@ -120,7 +118,9 @@ def job(spark: SparkSession) -> Job:
     if not hasattr(spark, "sparkContext"):
         msg = f"`spark` must be a SparkSession, got `{type(spark).__name__}`"
         raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
-    return Job(_owner_of(spark))
+    owner = _owner_of(spark)
+    owner.listen(Session(spark), starts=True)
+    return Job(owner)
 
 
 def reports_of(
@@ -146,6 +146,7 @@ def reports_of(
             raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
         return (before or NO_REPORTS).then(None)
     owner = _owner_of(spark)
+    owner.listen(Session(spark), starts=False)
     return (before or owner.reports).then(None if counted is None else owner.counts_in(counted))
 
 
@@ -191,13 +192,53 @@ class Owner:
                 to_owner(report)
 
         accumulator = spark.sparkContext.accumulator(cast("list[Report]", []), Arriving(taken))
-        address = _listen(self, taken) if Session(spark).is_on_one_host else None
-        self.actions = Actions(spark, taken, is_on_one_host=address is not None)
-        self.reports = Reports(accumulator, address, mark=uuid4().hex)
+        session = Session(spark)
+        self.actions = Actions(spark, taken, is_on_one_host=session.is_on_one_host)
+        self.reports = Reports(accumulator, None, mark=uuid4().hex)
+        self._server: LimitServer | None = None
+        self._reading = threading.Lock()
+
+    def listen(self, session: Session, *, starts: bool) -> None:
+        """Takes reports at the server of the application, if there is one.
+
+        Args:
+            session: A session of the application.
+            starts: Whether to start the server on a cluster; on one host, where it opens no port,
+                it is started in any case.
+        """
+        if self._server is not None:
+            return
+        is_local = session.is_on_one_host
+        try:
+            found = server_here(session, is_local=is_local, starts=starts or is_local)
+        except (ImportError, OSError) as error:  # a build without it, or a path that is too long
+            _logger.debug("tasks report at their end: %s", error)
+            return
+        if found is None:
+            return
+        self._server, self.reports.address = found.server, found.address
+        threading.Thread(
+            target=_read_on,
+            args=(weakref.ref(self), found.server),
+            name="sparkawait-reports",
+            daemon=True,
+        ).start()
+
+    def take_published(self) -> None:
+        """Takes the reports that have come to the server."""
+        if self._server is None:
+            return
+        # Who looks at the sums has those that another thread has just begun to take.
+        with self._reading:
+            for text in self._server.take_published():
+                try:
+                    self.take(read(text))
+                except Exception as error:  # noqa: BLE001 - of another version, or nobody's
+                    _logger.warning("a report was not understood: %s", type(error).__name__)
 
     def counts_in(self, metrics: Metrics) -> str:
         """Returns what reports call an object that counts calls."""
-        name, sums = fed_by(metrics, self.look_at_errors)
+        name, sums = fed_by(metrics, self.catch_up)
         self._counted_in[name] = sums
         return name
 
@@ -222,7 +263,7 @@ class Owner:
 
     def sums(self) -> TaskMetrics:
         """Returns the sums over all tasks, and those of each function."""
-        self.look_at_errors()
+        self.catch_up()
         with self._lock:
             functions = dict(self._of_functions)
         total: TaskMetrics = {}
@@ -234,8 +275,9 @@ class Owner:
             told[name] = {**complete(counts), "failed_tasks": complete(failed)}
         return {**complete(total), "failed_tasks": complete(of_failed), "functions": told}
 
-    def look_at_errors(self) -> None:
-        """Takes the reports of tasks that failed where they could send none."""
+    def catch_up(self) -> None:
+        """Takes the reports that have come, and those of tasks that failed and could send none."""
+        self.take_published()
         if self.reports.address is not None or self.reports.accumulator is None:
             return
         # Not before, since nobody has Py4J who has no classic session.
@@ -260,55 +302,14 @@ class Owner:
             yield counted
 
 
-def _listen(owner: Owner, take: Any) -> str | None:
-    """Takes reports at a socket as long as the owner lives; returns its path.
-
-    Nobody else can open the folder. Where there can be no socket, tasks report at their end.
-    """
-    folder = Path(tempfile.mkdtemp(prefix="sparkawait-"))
-    server = socket.socket(socket.AF_UNIX)
-    try:
-        server.bind(str(folder / "reports"))
-        server.listen(_BACKLOG)
-    except OSError as error:  # a path may be too long
-        _logger.debug("tasks report at their end: %s", error)
-        server.close()
-        shutil.rmtree(folder, ignore_errors=True)
-        return None
-    weakref.finalize(owner, _close, server, folder)
-    threading.Thread(
-        target=_serve, args=(server, take), name="sparkawait-reports", daemon=True
-    ).start()
-    return str(folder / "reports")
-
-
-def _close(server: socket.socket, folder: Path) -> None:
-    with contextlib.suppress(OSError):
-        server.shutdown(socket.SHUT_RDWR)  # wakes who accepts
-    server.close()
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def _serve(server: socket.socket, take: Any) -> None:
-    while True:
-        try:
-            connection, _ = server.accept()
-        except OSError:
-            return
-        with connection:
-            try:
-                connection.settimeout(_PATIENCE)
-                take(read(_all_of(connection)))
-                connection.sendall(b"\n")
-            except Exception as error:  # noqa: BLE001 - a task may end in the middle of a report
-                _logger.debug("a report was not understood: %s", type(error).__name__)
-
-
-def _all_of(connection: socket.socket) -> bytes:
-    found = bytearray()
-    while len(found) <= _MOST_BYTES and (piece := connection.recv(1 << 16)):
-        found += piece
-    return bytes(found)
+def _read_on(owner: weakref.ref[Owner], server: LimitServer) -> None:
+    """Has an owner take the reports that come, as long as it lives."""
+    while owner() is not None:
+        if server.wait_published(_PATIENCE):
+            found = owner()
+            if found is not None:
+                found.take_published()
+            del found
 
 
 def _errors_of_tasks(context: Any) -> Iterator[str]:

@@ -2,9 +2,11 @@
 """What a task of Spark tells the driver of its calls: when it begins, each second, and at its end.
 
 ```text
-  on one host        a socket in a folder of the driver: at any time, whatever the task comes to
-  otherwise          the accumulator, which Spark keeps of a task that succeeds
-                     the error of a task that fails, since Spark keeps nothing else of it
+  the server in the driver    at any time, whatever the task comes to: on one host a socket, on a
+                              cluster the one that has the limits of the job, if it was started
+  the accumulator             the end of a task that succeeds
+  the error of a task         the end of one that fails, where there is no server: Spark keeps
+                              nothing else of it
 ```
 
 A report names its task and has all that it has counted so far, so the driver may get one twice.
@@ -21,6 +23,7 @@ import socket
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 from uuid import uuid4
 
 from pyspark import TaskContext
@@ -46,6 +49,7 @@ _PATIENCE = 0.5
 _PATIENCE_AT_THE_END = 2.0
 """The same of the last one. Spark waits so long for a worker whose task it has killed."""
 _MOST_WARNINGS = 20
+_MOST_REPLY = 1024
 _IN_ERROR = re.compile(r"\[sparkawait\.metrics (\w+) (\{.*\})\]")
 
 
@@ -83,7 +87,7 @@ class Reports:
 
     Args:
         accumulator: That of the application; ``None`` on Spark Connect, which has none.
-        address: The path of the driver's socket, if the tasks are on its host.
+        address: The driver's server, with its secret, if there is one.
         counted_by: Which `sparkawait.Metrics` counts each call.
         mark: Tells reports in errors from what else may be there.
     """
@@ -164,17 +168,15 @@ class TaskReport:
         address = self._reports.address
         if address is None or self._context is None:
             return False
-        text = json.dumps(self._report(self._context, end)).encode()
+        text = json.dumps(self._report(self._context, end))
+        patience = _PATIENCE if end is None else _PATIENCE_AT_THE_END
         try:
-            with socket.socket(socket.AF_UNIX) as connection:
-                connection.settimeout(_PATIENCE if end is None else _PATIENCE_AT_THE_END)
-                connection.connect(address)
-                connection.sendall(text)
-                connection.shutdown(socket.SHUT_WR)
-                return end is not None and bool(connection.recv(1))
+            publish(address, text, patience)
         except OSError as error:
-            _logger.debug("a report has not reached the driver: %s", error)
+            # Not at level WARNING: where the driver cannot be reached, its limits say so.
+            _logger.info("a report has not reached the driver: %s", error)
             return False
+        return True
 
     def _report(
         self, context: TaskContext, end: str | None, *, with_channels: bool = False
@@ -199,6 +201,53 @@ class TaskReport:
             warnings=_warnings().since(self._warned),
             end=end,
         )
+
+
+def publish(address: str, message: str, patience: float) -> None:
+    """Publishes a message at the server of the driver, and waits until it is there.
+
+    Args:
+        address: The server, with its secret.
+        message: The message.
+        patience: Seconds that this may take.
+
+    Raises:
+        OSError: If the server cannot be reached, or refuses it.
+    """
+    where = urlsplit(address)
+    # As any client of Redis does it; a driver has a connection of a worker for moments.
+    words = (("AUTH", _secret_of(where)), ("PUBLISH", "reports", message))
+    with _connected(where, patience) as connection, connection.makefile("rb") as replies:
+        connection.sendall(b"".join(map(_command, words)))
+        for wanted in (b"+OK\r\n", b":1\r\n"):
+            reply = replies.readline(_MOST_REPLY)
+            if reply != wanted:
+                refused = reply.decode("ascii", "replace").strip() or "nothing"
+                msg = f"the server of the driver answers {refused}"
+                raise OSError(msg)
+
+
+def _secret_of(where: SplitResult) -> str:
+    return where.password or parse_qs(where.query).get("pass", [""])[0]
+
+
+def _connected(where: SplitResult, patience: float) -> socket.socket:
+    if where.scheme != "redis+unix":
+        return socket.create_connection((where.hostname or "", where.port or 0), patience)
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.settimeout(patience)
+        connection.connect(unquote(where.path))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _command(words: Sequence[str]) -> bytes:
+    encoded = [word.encode() for word in words]
+    sized = b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in encoded)
+    return b"*%d\r\n%s" % (len(encoded), sized)
 
 
 class _Warnings(logging.Filter):

@@ -7,7 +7,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use sparkawait_lease::{Conversation, Secret, Server};
@@ -36,12 +36,14 @@ const READ_BYTES: usize = 16 << 10;
 #[derive(Debug)]
 pub struct LimitServer {
     address: Option<SocketAddr>,
+    limits: Arc<Limits>,
     task: AbortHandle,
 }
 
 #[derive(Debug)]
 struct Limits {
     server: Mutex<Server>,
+    published: Condvar,
     secret: Secret,
     started: Instant,
 }
@@ -63,12 +65,10 @@ impl LimitServer {
             stream.set_nodelay(true)?;
             Ok(stream)
         };
-        let task = spawn_aside(
-            runtime,
-            "limits.server",
-            serve(runtime.clone(), accept, Limits::new(secret)),
-        );
-        Ok(Self { address: Some(address), task })
+        let limits = Limits::new(secret);
+        let serving = serve(runtime.clone(), accept, Arc::clone(&limits));
+        let task = spawn_aside(runtime, "limits.server", serving);
+        Ok(Self { address: Some(address), limits, task })
     }
 
     /// Listens at a socket of this machine that is not there yet: no port opens.
@@ -80,12 +80,20 @@ impl LimitServer {
         let _entered = runtime.enter();
         let listener = UnixListener::bind(path)?;
         let accept = async move || Ok(listener.accept().await?.0);
-        let task = spawn_aside(
-            runtime,
-            "limits.server",
-            serve(runtime.clone(), accept, Limits::new(secret)),
-        );
-        Ok(Self { address: None, task })
+        let limits = Limits::new(secret);
+        let serving = serve(runtime.clone(), accept, Arc::clone(&limits));
+        let task = spawn_aside(runtime, "limits.server", serving);
+        Ok(Self { address: None, limits, task })
+    }
+
+    /// Returns what workers have published, oldest first.
+    pub fn take_published(&self) -> Vec<String> {
+        self.limits.server.lock().unwrap_or_else(PoisonError::into_inner).take_published()
+    }
+
+    /// Waits until something is published, for so long at most; returns whether it is.
+    pub fn wait_published(&self, patience: Duration) -> bool {
+        self.limits.wait_published(patience)
     }
 
     /// The port that it listens at.
@@ -102,14 +110,23 @@ impl Drop for LimitServer {
 
 impl Limits {
     fn new(secret: &str) -> Arc<Self> {
-        let server = Mutex::default();
-        Arc::new(Self { server, secret: Secret::new(secret), started: Instant::now() })
+        let (server, published) = (Mutex::default(), Condvar::new());
+        Arc::new(Self { server, published, secret: Secret::new(secret), started: Instant::now() })
     }
 
     fn take(&self, talk: &mut Conversation, bytes: &[u8], replies: &mut Vec<u8>) {
         let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
         let now = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
         talk.take(bytes, &mut server, &self.secret, now, replies);
+        if server.has_published() {
+            self.published.notify_one();
+        }
+    }
+
+    fn wait_published(&self, patience: Duration) -> bool {
+        let server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.published.wait_timeout_while(server, patience, |it| !it.has_published());
+        waited.unwrap_or_else(PoisonError::into_inner).0.has_published()
     }
 }
 

@@ -7,6 +7,7 @@
 //! | `AUTH [user] secret`, `HELLO [2\|3] [AUTH user secret]` | says who it is; nothing else is answered before |
 //! | `EVALSHA sha 3 key key key ..`, `EVAL script 3 ..` | an exchange, as `exchange.lua` makes it |
 //! | `SCRIPT LOAD script` | says its sum; there is this script only |
+//! | `PUBLISH channel message` | a message for the process of the server, its one reader |
 //! | `PING`, `SELECT 0`, `QUIT` | as in Redis |
 
 use std::str::from_utf8;
@@ -134,6 +135,10 @@ impl Conversation {
             _ if !self.is_known => error("NOAUTH Authentication required.", replies),
             ("PING", []) => line("PONG", replies),
             ("SELECT", ["0"]) => line("OK", replies),
+            ("PUBLISH", [_channel, message]) => {
+                server.publish(message);
+                replies.extend_from_slice(b":1\r\n");
+            }
             ("SCRIPT", [load, script]) if load.eq_ignore_ascii_case("LOAD") => {
                 if *script == SCRIPT {
                     text(SCRIPT_SUM, replies);

@@ -4,7 +4,7 @@
 //! What `exchange.lua` does, number by number: quotients are those of doubles on both sides, and all
 //! numbers are below 2^53, so that doubles hold them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use crate::exchange::{Answer, Exchange, MOST, Terms};
 
@@ -37,7 +37,12 @@ pub struct Server {
     limits: HashMap<String, Limit>,
     /// When there are so many, those are forgotten that nobody asks any more.
     looks_at: usize,
+    /// What workers have published, oldest first.
+    published: VecDeque<String>,
 }
+
+/// So many messages wait for who reads them. The next one of a worker has all that is in one before.
+const MOST_PUBLISHED: usize = 4096;
 
 /// A limit and who takes from it.
 #[derive(Debug)]
@@ -72,6 +77,24 @@ struct Worker {
 }
 
 impl Server {
+    /// Takes a message for whoever reads them; without a reader, the oldest ones get lost.
+    pub fn publish(&mut self, message: &str) {
+        if self.published.len() == MOST_PUBLISHED {
+            self.published.pop_front();
+        }
+        self.published.push_back(message.to_owned());
+    }
+
+    /// Returns the messages that have come, oldest first.
+    pub fn take_published(&mut self) -> Vec<String> {
+        self.published.drain(..).collect()
+    }
+
+    /// Whether a message waits.
+    pub fn has_published(&self) -> bool {
+        !self.published.is_empty()
+    }
+
     /// Carries out an exchange with the limit of this name, which the first one makes. `now` is in
     /// microseconds.
     pub fn exchange(&mut self, name: &str, terms: Terms, said: &Exchange, now: u64) -> Answer {

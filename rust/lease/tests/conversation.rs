@@ -170,3 +170,27 @@ fn the_newer_protocol_is_spoken_to_who_asks_for_it() {
     assert!(client.say(&["HELLO", "4"]).starts_with("-NOPROTO "));
     assert!(client.say(&["HELLO", "3", "AUTH"]).starts_with("%3"), "half of an option is ignored");
 }
+
+#[test]
+fn messages_are_taken_in_their_order_from_those_who_know_the_secret() {
+    let mut client = Client::new();
+    assert!(client.say(&["PUBLISH", "reports", "no"]).starts_with("-NOAUTH "));
+    assert!(!client.server.has_published());
+    let mut client = Client::known();
+    assert_eq!(client.say(&["PUBLISH", "reports", "{\"a\": 7}"]), ":1\r\n");
+    assert_eq!(client.say(&["PUBLISH", "reports", ""]), ":1\r\n");
+    assert!(client.say(&["PUBLISH", "reports"]).starts_with("-ERR "));
+    assert!(client.server.has_published());
+    assert_eq!(client.server.take_published(), ["{\"a\": 7}", ""]);
+    assert!(!client.server.has_published());
+}
+
+#[test]
+fn the_oldest_messages_get_lost_where_nobody_reads_them() {
+    let mut client = Client::known();
+    for number in 0..4113 {
+        client.say(&["PUBLISH", "reports", &number.to_string()]);
+    }
+    let taken = client.server.take_published();
+    assert_eq!((taken.len(), taken[0].as_str(), taken[4095].as_str()), (4096, "17", "4112"));
+}

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The server of a job's limits, which the driver starts.
 
+use std::time::Duration;
+
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use sparkawait_connect::limit_server::LimitServer as Server;
@@ -29,6 +31,17 @@ impl LimitServer {
         };
         let server = server.map_err(|error| PyOSError::new_err(error.to_string()))?;
         Ok(Self { server })
+    }
+
+    /// Returns what workers have published, oldest first.
+    fn take_published(&self) -> Vec<String> {
+        self.server.take_published()
+    }
+
+    /// Waits until something is published, for so many seconds at most; returns whether it is.
+    fn wait_published(&self, py: Python<'_>, seconds: f64) -> bool {
+        let patience = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+        py.detach(|| self.server.wait_published(patience))
     }
 
     #[getter]

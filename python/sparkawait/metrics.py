@@ -23,20 +23,19 @@ class Metrics:
     over all calls of an application are in ``sparkawait.job(spark).metrics``.
 
     They are those of tasks that succeeded or were stopped by who read their output, each once. A
-    task that runs in this process, or on the host of the driver, counts as of a second ago. What
-    Spark runs again is counted apart:
+    task that runs in this process, or tells the driver of its calls while it runs (see
+    `sparkawait.job`), counts as of a second ago. What Spark runs again is counted apart:
 
     | task | in the sums | under ``"failed_tasks"`` |
     |---|---|---|
     | a task that succeeds at once | yes | no |
     | one that fails and is run again | the last run | every run before |
     | a stage that is run again, because its output was lost | both runs | no |
-    | a copy of a task, which Spark kills because the other one was faster | on one host | no |
-    | an earlier call in the Spark task of the one that fails, not in a chain | on one host | no |
+    | a copy of a task, which Spark kills because the other one was faster | if it tells | no |
+    | an earlier call in the Spark task of the one that fails, not in a chain | if it tells | no |
 
-    On a cluster, those of failed tasks are read from the errors that Spark keeps: of the last
-    ``spark.ui.retainedTasks`` tasks and ``spark.ui.retainedStages`` stages, without those of
-    channels.
+    Failed tasks that could not tell are read from the errors that Spark keeps: of the last
+    ``spark.ui.retainedTasks`` tasks and ``spark.ui.retainedStages`` stages, without channels.
 
     Calls over DataFrames of Spark Connect take none: tasks do not reach its clients. There each
     task logs its counts with ``spark.executorEnv.SPARKAWAIT_LOG=INFO``, failed tasks included.

@@ -18,7 +18,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 from uuid import uuid4
 
 from pyspark.sql import SparkSession
@@ -26,13 +26,10 @@ from pyspark.sql import SparkSession
 from sparkawait._worker.metrics import SumsOfTasks, TaskMetrics, complete, merge
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.metrics import Metrics, counted_in, fed_by
-from sparkawait.spark.limit_server import server_here
+from sparkawait.spark.limit_server import RunningServer, server_here
 from sparkawait.spark.progress import Actions, Progress
 from sparkawait.spark.reports import NO_REPORTS, Arriving, Report, Reports, in_errors, read
 from sparkawait.spark.session import Session, is_connect
-
-if TYPE_CHECKING:
-    from sparkawait._core import LimitServer
 
 __all__ = ["Job", "job", "reports_of"]
 
@@ -62,8 +59,10 @@ class Job:
     def metrics(self) -> TaskMetrics:
         """The sums over all calls since the first one, as those of `sparkawait.Metrics`.
 
-        Under ``functions`` there are those of each function, by its name. On one host a task that
-        runs is among them with what it had counted a second ago at most; on a cluster when it ends.
+        Under ``functions`` there are those of each function, by its name. A task that runs is among
+        them with what it had counted a second ago at most. On a cluster that is so for tasks that
+        begin after `sparkawait.job` was called, or after the first limit of the job; others count
+        when they end.
         """
         return self._owner.sums()
 
@@ -77,8 +76,8 @@ class Job:
         """Cancels the jobs of Spark that make calls now; returns how many there were.
 
         No further call begins as soon as the tasks have heard of it. Streaming queries go on: stop
-        them by `sparkawait.drain`, or by ``query.stop()``. On a cluster, a job is known once the
-        first of its tasks has ended.
+        them by `sparkawait.drain`, or by ``query.stop()``. Tasks that began on a cluster before
+        `sparkawait.job` was called are known once one has ended.
         """
         self._owner.catch_up()
         return self._owner.actions.stop()
@@ -92,13 +91,17 @@ class Job:
 def job(spark: SparkSession) -> Job:
     """Returns the owner of all calls of an application: their numbers, and how to end them.
 
+    Call it first. On a cluster it starts the server that also has the limits of the job, at the
+    address ``spark.driver.bindAddress`` and the port ``spark.sparkawait.port``, or any that is
+    free.
+
     Args:
         spark: A classic session; all sessions of an application have the same owner.
 
     Raises:
         ConfigurationError: On Spark Connect, whose tasks cannot reach its clients:
             ``spark.interruptAll()`` ends the actions of a session, and each task logs its counts.
-            If `spark` is not a session.
+            If `spark` is not a session, or the port that was chosen cannot be used.
 
     Examples:
         >>> job = sa.job(spark)  # doctest: +SKIP
@@ -195,7 +198,7 @@ class Owner:
         session = Session(spark)
         self.actions = Actions(spark, taken, is_on_one_host=session.is_on_one_host)
         self.reports = Reports(accumulator, None, mark=uuid4().hex)
-        self._server: LimitServer | None = None
+        self._running: RunningServer | None = None
         self._reading = threading.Lock()
 
     def listen(self, session: Session, *, starts: bool) -> None:
@@ -206,7 +209,7 @@ class Owner:
             starts: Whether to start the server on a cluster; on one host, where it opens no port,
                 it is started in any case.
         """
-        if self._server is not None:
+        if self._running is not None:
             return
         is_local = session.is_on_one_host
         try:
@@ -216,21 +219,21 @@ class Owner:
             return
         if found is None:
             return
-        self._server, self.reports.address = found.server, found.address
+        self._running, self.reports.address = found, found.address
         threading.Thread(
             target=_read_on,
-            args=(weakref.ref(self), found.server),
+            args=(weakref.ref(self), found),
             name="sparkawait-reports",
             daemon=True,
         ).start()
 
     def take_published(self) -> None:
         """Takes the reports that have come to the server."""
-        if self._server is None:
+        if self._running is None:
             return
         # Who looks at the sums has those that another thread has just begun to take.
         with self._reading:
-            for text in self._server.take_published():
+            for text in self._running.server.take_published():
                 try:
                     self.take(read(text))
                 except Exception as error:  # noqa: BLE001 - of another version, or nobody's
@@ -302,10 +305,10 @@ class Owner:
             yield counted
 
 
-def _read_on(owner: weakref.ref[Owner], server: LimitServer) -> None:
+def _read_on(owner: weakref.ref[Owner], running: RunningServer) -> None:
     """Has an owner take the reports that come, as long as it lives."""
     while owner() is not None:
-        if server.wait_published(_PATIENCE):
+        if running.server.wait_published(_PATIENCE):
             found = owner()
             if found is not None:
                 found.take_published()

@@ -77,7 +77,7 @@ struct Worker {
 }
 
 impl Server {
-    /// Takes a message for whoever reads them; without a reader, the oldest ones get lost.
+    /// Takes a message for the reader of this process; without one, the oldest get lost.
     pub fn publish(&mut self, message: &str) {
         if self.published.len() == MOST_PUBLISHED {
             self.published.pop_front();

@@ -304,7 +304,6 @@ CALLS = {
         parameters(postgres.lookup),
     ),
     "WaitOptions": (sa.WaitOptions, [*OPTIONS, "unknown"]),
-    "Metrics": (sa.Metrics, parameters(sa.Metrics)),
     "Cache": (with_cache, parameters(sa.Cache)),
     "Channel": (with_channel, parameters(sa.Channel)),
     "Adaptive": (with_adaptive, parameters(sa.Adaptive)),

@@ -40,6 +40,7 @@ __all__ = [
     "listen_for_steps",
     "simple_string",
     "template_columns",
+    "too_many",
 ]
 
 VERSION: str

@@ -27,7 +27,7 @@ def described(heading: str = "") -> list[str]:
 def test_every_metric_is_described_once_and_none_is_invented():
     sources = (ROOT / "rust" / "python" / "src").glob("**/*.rs")
     written = {name for path in sources for name in WRITTEN.findall(path.read_text("utf-8"))}
-    added = {"tasks", "failed_tasks", task_metrics._OPERATORS, NAMED_BY_USERS}
+    added = {"tasks", "failed_tasks", "percentiles", task_metrics._OPERATORS, NAMED_BY_USERS}
     added |= {f"function.{HELD}"}
     assert sorted(described()) == sorted(written | added)
 
@@ -67,7 +67,14 @@ def test_what_a_task_reports_is_what_is_described():
     names = {*reports[-1], *channel, *limit} - {"function.calls"}
     # Sums have the first ones; the last are of calls without channels, of plain functions and
     # of rows that have failed.
-    of_sums = {"tasks", "failed_tasks", "operators", NAMED_BY_USERS, "in_flight_limit"}
+    of_sums = {
+        "tasks",
+        "failed_tasks",
+        "percentiles",
+        "operators",
+        NAMED_BY_USERS,
+        "in_flight_limit",
+    }
     of_sums |= {f"function.{HELD}", "failures"}
     assert names == set(described()) - of_sums
     assert reports[-1]["function.calls"] == 3

@@ -19,7 +19,7 @@ from tests.meta.repository import ROOT
 from tests.support.scripted_server import ScriptedServer
 from tests.support.waiting import wait_until
 
-NO_TASKS = {"tasks": 0, **dict.fromkeys(COUNTERS, 0), "call_latency": []}
+NO_TASKS = {"tasks": 0, **dict.fromkeys(COUNTERS, 0), "call_latency": [], "percentiles": {}}
 NOTHING = {**NO_TASKS, "failed_tasks": NO_TASKS}
 SMALL = sa.Tuning(max_rows=7, buffer_timeout=None)
 
@@ -73,6 +73,19 @@ def test_what_every_task_counts_is_there_before_the_first_one_has_ended():
         "in_flight_limit",
         "active_channels",
     }
+
+
+def test_percentiles_are_those_of_the_sorted_latencies():
+    latencies = [0.007, *[0.013] * 48, *[0.031] * 40, *[0.2] * 9, 1.7, 3.0]
+    counted = sorted(Counter(latencies).items())
+    found = task_metrics.complete({"call_latency": counted})["percentiles"]
+    # As statistics.quantiles has them for inverted distribution functions: the k-th of n.
+    at = {name: latencies[-(-share * len(latencies) // 100) - 1] for name, share in NAMED.items()}
+    assert found == at == {"p50": 0.031, "p90": 0.2, "p95": 0.2, "p99": 1.7}
+    assert task_metrics.complete({})["percentiles"] == {}
+
+
+NAMED = {"p50": 50, "p90": 90, "p95": 95, "p99": 99}
 
 
 def test_failed_rows_are_counted_by_what_went_wrong():

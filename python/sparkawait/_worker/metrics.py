@@ -46,6 +46,8 @@ GAUGES = ("in_flight", "in_flight_limit", "queue_size", "oldest_age", "active_ch
 """Describe one moment of one task, and mean nothing when added."""
 
 _LATENCY = "call_latency"
+_PERCENTILES = "percentiles"
+_SHARES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 _CHANNELS = "channels"
 _MOST_CHANNELS = 64
 _COUNTS_OF_CHANNELS = ("calls", "latency", "starved")
@@ -110,8 +112,23 @@ def merge(left: Mapping[str, Any], right: Mapping[str, Any]) -> TaskMetrics:
 
 
 def complete(metrics: Mapping[str, Any]) -> TaskMetrics:
-    """Returns sums with 0 for what no task has counted yet."""
-    return {"tasks": 0, **dict.fromkeys(COUNTERS, 0), _LATENCY: [], **metrics}
+    """Returns sums with 0 for what no task has counted yet, and percentiles of the latencies."""
+    found: TaskMetrics = {"tasks": 0, **dict.fromkeys(COUNTERS, 0), _LATENCY: [], **metrics}
+    return {**found, _PERCENTILES: _percentiles_of(found[_LATENCY])}
+
+
+def _percentiles_of(buckets: Sequence[tuple[float, int]]) -> dict[str, float]:
+    """Returns the first bound at which the counts so far reach each share, if there are calls."""
+    count = sum(calls for _, calls in buckets)
+    found: dict[str, float] = {}
+    for name, share in (_SHARES if count else {}).items():
+        left = share * count
+        for seconds, calls in buckets:
+            left -= calls
+            if left <= 0:
+                found[name] = seconds
+                break
+    return found
 
 
 def _merge_operators(

@@ -172,7 +172,7 @@ def _kept(url: str, work: Path) -> Secret:
 def _run_sparkawait(
     mode: Mode, settings: Settings, dataset: Dataset, runner: Runner, name: str | None = None
 ) -> Run:
-    metrics = Metrics(runner.spark)
+    metrics = Metrics()
     lookups, calls = _lookups(settings.function, runner.service), settings.max_concurrency
     return runner.run(
         name or mode, dataset, lambda df: enrich(df, mode, lookups, calls, metrics), metrics

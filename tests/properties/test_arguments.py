@@ -420,6 +420,7 @@ def test_every_public_constructor_and_function_is_tried():
         "Invocation",
         "Latency",
         "Lookup",
+        "Metrics",
         "NativeFunction",
         "RedisFunction",
         "Row",

@@ -10,10 +10,13 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
 import sparkawait as sa
+from sparkawait._plan.plan import Chain
+from sparkawait._plan.resolve import resolve
 from sparkawait.spark import owner as owners
 from sparkawait.spark import progress, reports
 from sparkawait.spark.progress import Actions, Notebook, Terminal, short, summary
@@ -156,6 +159,35 @@ def test_who_does_not_know_the_secret_publishes_nothing(spark):
     with pytest.raises(OSError, match="answers -WRONGPASS") as error:
         reports.publish(address[:-3] + "abc", "{}", 3.0)
     assert address[-9:] not in str(error.value)
+
+
+def test_who_cannot_be_reached_is_left_alone_for_a_while(monkeypatch):
+    """A port that a firewall drops would hold up the rows of a task, each second."""
+    tried, now = [], 1000.0
+
+    def refuse(address, patience):
+        tried.append((address, patience))
+        raise TimeoutError
+
+    context = SimpleNamespace(getLocalProperty=lambda _: None)
+    for number, name in enumerate(("stageId", "partitionId", "attemptNumber"), 3):
+        setattr(context, name, lambda number=number: number)
+    monkeypatch.setattr(reports.socket, "create_connection", refuse)
+    monkeypatch.setattr(reports, "monotonic", lambda: now)
+    plan = resolve("unordered", _at_once, input_schema=None)
+    told = reports.Reports(None, "redis://:abc@host.invalid:7", [None])
+    for seconds in (0, 7, 22, 13):
+        now += seconds
+        task = reports.TaskReport(told, Chain.of(plan), context)
+        task.begin()
+        task.update({"attempts": 3})
+
+    assert tried == [(("host.invalid", 7), 0.5)] * 2
+
+
+@sa.async_function("v long")
+async def _at_once(row):
+    return {"v": row.id}
 
 
 # -- what is shown
@@ -313,7 +345,7 @@ def test_rows_that_do_not_leave_are_told_once(actions, clock, caplog):
             clock.now += 200
             totals = {"attempts": 97, "in_flight": 97, "queue_size": 113}
             actions.take(report(**totals, oldest_age=clock.now - 96.5))
-            actions._warn(list(actions._actions.values()))
+            actions._warn()
 
     [told] = caplog.messages
     assert told == (
@@ -370,6 +402,47 @@ def test_a_terminal_has_one_line_in_place_of_sparks_bar(monkeypatch):
         "\r\033[Klook_up: tasks 3/8, 12.3k rows\r\033[Ksparkawait: done\n"
     )
     assert spark.hidden == 2
+
+
+def test_an_action_that_had_no_line_has_no_summary_on_the_terminal(monkeypatch, caplog):
+    """Python has asked for the next command by then."""
+    import io
+
+    written = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", written)
+    with caplog.at_level(logging.INFO, logger="sparkawait"):
+        Terminal(SparkOfTest()).end("sparkawait: done")
+    assert (written.getvalue(), caplog.messages) == ("", ["sparkawait: done"])
+
+
+@pytest.fixture
+def hasty_threads():
+    """Threads that take turns wherever they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("hasty_threads")
+def test_progress_may_be_asked_for_while_reports_come(actions):
+    """The watcher ended of a dictionary that changed, and nothing was shown any more."""
+    for number in range(211):
+        actions.take(report(f"running {number}", attempts=3, in_flight=1))
+
+    def take_many():
+        for number in range(401):
+            actions.take(report(f"{number}", attempts=7, in_flight=1))
+            actions.take(report(f"{number}", end="succeeded", attempts=7))
+
+    with ThreadPoolExecutor(1) as pool:
+        taking = pool.submit(take_many)
+        while not taking.done():
+            [found] = actions.progress()
+            assert 211 <= found.in_flight <= 212
+        taking.result()
+    [found] = actions.progress()
+    assert (found.in_flight, found.attempts) == (211, 211 * 3 + 401 * 7)
 
 
 def test_a_notebook_has_one_display_for_an_action():

@@ -126,13 +126,11 @@ def job(spark: SparkSession) -> Job:
     return Job(owner)
 
 
-def reports_of(
-    spark: SparkSession | None, metrics: object, before: Reports | None = None
-) -> Reports:
+def reports_of(session: Session, metrics: object, before: Reports | None = None) -> Reports:
     """Returns how the tasks of a call reach the driver.
 
     Args:
-        spark: The session that the call is written in.
+        session: The session that the call is written in.
         metrics: What the user counts them by, of the option ``metrics=``.
         before: How those of the chain do that it joins.
 
@@ -140,6 +138,7 @@ def reports_of(
         ConfigurationError: If `metrics` is something else, or the session is of Spark Connect.
     """
     counted = counted_in(metrics)
+    spark = session.spark
     if spark is None or is_connect(spark):
         if counted is not None:
             msg = (
@@ -149,7 +148,7 @@ def reports_of(
             raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
         return (before or NO_REPORTS).then(None)
     owner = _owner_of(spark)
-    owner.listen(Session(spark), starts=False)
+    owner.listen(session, starts=False)
     return (before or owner.reports).then(None if counted is None else owner.counts_in(counted))
 
 
@@ -178,7 +177,7 @@ class Owner:
     """
 
     def __init__(self, spark: SparkSession) -> None:
-        """Registers an accumulator, and listens where all tasks run on this host."""
+        """Registers an accumulator, and listens nowhere yet."""
         self._lock = threading.Lock()
         self._ended: OrderedDict[str, None] = OrderedDict()
         self._read_of_errors: set[str] = set()
@@ -196,10 +195,11 @@ class Owner:
 
         accumulator = spark.sparkContext.accumulator(cast("list[Report]", []), Arriving(taken))
         session = Session(spark)
-        self.actions = Actions(spark, taken, is_on_one_host=session.is_on_one_host)
+        self._is_on_one_host = session.is_on_one_host
+        self.actions = Actions(spark, taken, is_on_one_host=self._is_on_one_host)
         self.reports = Reports(accumulator, None, mark=uuid4().hex)
         self._running: RunningServer | None = None
-        self._reading = threading.Lock()
+        self._starting, self._reading = threading.Lock(), threading.Lock()
 
     def listen(self, session: Session, *, starts: bool) -> None:
         """Takes reports at the server of the application, if there is one.
@@ -209,17 +209,18 @@ class Owner:
             starts: Whether to start the server on a cluster; on one host, where it opens no port,
                 it is started in any case.
         """
-        if self._running is not None:
-            return
-        is_local = session.is_on_one_host
-        try:
-            found = server_here(session, is_local=is_local, starts=starts or is_local)
-        except (ImportError, OSError) as error:  # a build without it, or a path that is too long
-            _logger.debug("tasks report at their end: %s", error)
-            return
-        if found is None:
-            return
-        self._running, self.reports.address = found, found.address
+        with self._starting:
+            if self._running is not None:
+                return
+            is_local = self._is_on_one_host
+            try:
+                found = server_here(session, is_local=is_local, starts=starts or is_local)
+            except (ImportError, OSError) as error:  # a build without it, or too long a path
+                _logger.debug("tasks report at their end: %s", error)
+                return
+            if found is None:
+                return
+            self._running, self.reports.address = found, found.address
         threading.Thread(
             target=_read_on,
             args=(weakref.ref(self), found),
@@ -281,7 +282,9 @@ class Owner:
     def catch_up(self) -> None:
         """Takes the reports that have come, and those of tasks that failed and could send none."""
         self.take_published()
-        if self.reports.address is not None or self.reports.accumulator is None:
+        # On one host nothing is between a task and the server.
+        is_told = self._is_on_one_host and self.reports.address is not None
+        if is_told or self.reports.accumulator is None:
             return
         # Not before, since nobody has Py4J who has no classic session.
         from py4j.protocol import Py4JError

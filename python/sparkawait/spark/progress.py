@@ -356,6 +356,7 @@ class Terminal:
         """Has shown nothing."""
         self._spark = spark
         self._is_shown = False
+        self._was_shown = False
 
     def show(self, lines: Sequence[str]) -> None:
         """Shows the first action, and how many others there are."""
@@ -367,12 +368,18 @@ class Terminal:
             sys.stderr.write(f"\r\033[K{text}")
             sys.stderr.flush()
         self._is_shown = bool(text)
+        self._was_shown = self._was_shown or self._is_shown
 
     def end(self, line: str) -> None:
-        """Writes a line that stays."""
-        sys.stderr.write(f"\r\033[K{line}\n")
+        """Writes a line that stays, unless the action was so short that it had none."""
+        if not self._was_shown:
+            _logger.info("%s", line)
+            return
+        # Python has asked for the next command behind the line that is overwritten.
+        prompt = "" if "IPython" in sys.modules else str(getattr(sys, "ps1", ""))
+        sys.stderr.write(f"\r\033[K{line}\n{prompt}")
         sys.stderr.flush()
-        self._is_shown = False
+        self._is_shown = self._was_shown = False
 
 
 class Notebook:
@@ -428,7 +435,11 @@ def screen_of(spark: Spark) -> Screen:
     """Returns where progress is shown now."""
     said = os.environ.get(_VARIABLE, "")
     log = Log(_PAUSE_UNSEEN)
-    if said == "0" or (said != "1" and spark.says_no()):
+    try:
+        is_off = said == "0" or (said != "1" and spark.says_no())
+    except Exception:  # noqa: BLE001 - an interrupt closes its connections, or it is gone
+        is_off = True
+    if is_off:
         return log
     if _kernel() is not None:
         from IPython.display import display  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
@@ -490,13 +501,20 @@ class Actions:
     def progress(self) -> list[Progress]:
         """Returns what runs now."""
         with self._changed:
-            actions = list(self._actions.values())
-        now, found = time.monotonic(), list[Progress]()
-        for action in actions:
-            for calls in list(action.calls.values()):
-                if calls.running:
-                    found.append(calls.progress(now, action.begun, self._tasks_of(calls)))
-        return found
+            running = [
+                (action.begun, calls, set(calls.stages))
+                for action in self._actions.values()
+                for calls in action.calls.values()
+                if calls.running
+            ]
+        # Spark is asked without the lock, which those hold who take reports.
+        tasks = [self._tasks_of(stages) for _, _, stages in running]
+        with self._changed:
+            now = time.monotonic()
+            return [
+                calls.progress(now, begun, of_stages)
+                for (begun, calls, _), of_stages in zip(running, tasks, strict=True)
+            ]
 
     def stop(self) -> int:
         """Cancels the jobs that make calls now."""
@@ -504,9 +522,9 @@ class Actions:
             stages = {stage for action in self._actions.values() for stage in action.stages}
         return self._spark.cancel(stages) if stages else 0
 
-    def _tasks_of(self, calls: _Calls) -> tuple[int, int] | None:
+    def _tasks_of(self, stages: set[int]) -> tuple[int, int] | None:
         try:
-            return self._spark.tasks_of(calls.stages)
+            return self._spark.tasks_of(stages)
         except Exception:  # noqa: BLE001 - an interrupt closes its connections, or it is gone
             return None
 
@@ -524,8 +542,8 @@ class Actions:
             lines = [str(it) for it in self.progress()]
             with contextlib.suppress(Exception):  # a screen that is gone
                 screen.show(lines)
-            self._warn(list(actions.values()))
             with self._changed:
+                self._warn()
                 is_at_end = any(not it.running for it in self._actions.values())
                 self._changed.wait(
                     min(_PAUSE_AT_THE_END, screen.pause) if is_at_end else screen.pause
@@ -537,17 +555,23 @@ class Actions:
             action.ended = time.monotonic()
         if action.ended is None:
             return False
-        return not action.running or time.monotonic() - action.ended > _KILL_SECONDS
+        with self._changed:
+            is_told = not action.running
+        return is_told or time.monotonic() - action.ended > _KILL_SECONDS
 
     def _has_ended(self, action: _Action) -> bool:
+        with self._changed:
+            stages = action.stages
         try:
-            return self._spark.has_ended(action.execution, action.stages)
+            return self._spark.has_ended(action.execution, stages)
         except Exception:  # noqa: BLE001 - Spark does not answer, and may be gone
             return not action.running and time.monotonic() - action.last > _PAUSE_UNSEEN
 
     def _end(self, key: str, action: _Action, screen: Screen) -> None:
         # What has said nothing by now will say nothing more.
-        for report in action.running:
+        with self._changed:
+            running = action.running
+        for report in running:
             self._lost({**report, "end": "failed"})
         with self._changed:
             self._actions.pop(key, None)
@@ -557,9 +581,9 @@ class Actions:
             with contextlib.suppress(Exception):
                 screen.end(line)
 
-    def _warn(self, actions: Sequence[_Action]) -> None:
+    def _warn(self) -> None:
         now = time.monotonic()
-        for action in actions:
+        for action in self._actions.values():
             for calls in action.calls.values():
                 is_stuck = calls.running and now - calls.progressed >= _STUCK_SECONDS
                 if not is_stuck or calls.is_stuck:

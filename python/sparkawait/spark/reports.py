@@ -22,6 +22,7 @@ import re
 import socket
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from time import monotonic
 from typing import TYPE_CHECKING, Any, TypedDict
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 from uuid import uuid4
@@ -48,6 +49,10 @@ _PATIENCE = 0.5
 """Seconds that a report may take. The next one has all that is in one that was lost."""
 _PATIENCE_AT_THE_END = 2.0
 """The same of the last one. Spark waits so long for a worker whose task it has killed."""
+_SILENCE = 30.0
+"""Seconds without a try after one that has not reached the driver."""
+_SILENT_UNTIL: dict[str, float] = {}
+"""Until when this process sends nothing to an address."""
 _MOST_WARNINGS = 20
 _MOST_REPLY = 1024
 _IN_ERROR = re.compile(r"\[sparkawait\.metrics (\w+) (\{.*\})\]")
@@ -166,7 +171,7 @@ class TaskReport:
     def _send(self, end: str | None) -> bool:
         """Sends a report; returns whether the driver has it. At an end, it says that it does."""
         address = self._reports.address
-        if address is None or self._context is None:
+        if address is None or self._context is None or monotonic() < _SILENT_UNTIL.get(address, 0):
             return False
         text = json.dumps(self._report(self._context, end))
         patience = _PATIENCE if end is None else _PATIENCE_AT_THE_END
@@ -175,6 +180,8 @@ class TaskReport:
         except OSError as error:
             # Not at level WARNING: where the driver cannot be reached, its limits say so.
             _logger.info("a report has not reached the driver: %s", error)
+            # A port that a firewall drops would hold up the rows of the task each second.
+            _SILENT_UNTIL[address] = monotonic() + _SILENCE
             return False
         return True
 
@@ -330,5 +337,8 @@ class Arriving(AccumulatorParam[list[Report]]):
         if self._take is None:
             return [*value1, *value2]
         for report in value2:
-            self._take(report)
+            try:
+                self._take(report)
+            except Exception:  # Spark would fail a task whose calls have all been made
+                _logger.exception("a report was not taken")
         return []

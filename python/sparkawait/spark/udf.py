@@ -507,7 +507,7 @@ class AsyncUserDefinedFunction:
         task = ColumnTask(
             _plan(dropping_misses(call), self._hidden, place),
             arguments,
-            reports_of(session.spark, self._metrics),
+            reports_of(session, self._metrics),
             is_struct=self._is_struct,
             skip_null=self._skip_null,
             usual_zone=session.usual_zone,

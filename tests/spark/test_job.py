@@ -293,13 +293,17 @@ def test_a_summary_says_what_it_came_to():
         "retries": 13,
         "cache_hits": 70,
         "held": 139.6,
-        "rate_limits": {"tokens": {"permits": 112_000, "parts": 1}},
+        "rate_limits": {
+            "tokens": {"permits": 112_000, "parts": 1},
+            "dollars": {"permits": 19.95, "parts": 1},
+        },
         "failures": {"a": 1, "element-timed-out": 7, "b 503": 2, "c ValueError": 3},
     }
     assert summary("look_up", sums, 69.84, 2) == (
         "sparkawait: look_up: 33,422 rows in 69.8 s, 33,425 calls, 13 of them retries, 70 rows from"
         " the cache, 9 without a result, 13 failed (7 element-timed-out,"
-        ' 3 c ValueError, 2 b 503, 1 others), 112,000 tokens, "tokens" held rows'
+        " 3 c ValueError, 2 b 503, 1 others), 112,000 tokens, 19.95 dollars,"
+        ' "tokens", "dollars" held rows'
         " for 50% of the time, 2 tasks called in vain"
     )
 

@@ -85,7 +85,7 @@ class Progress:
     failed: int
     oldest: float
     held: float
-    permits: Mapping[str, int]
+    permits: Mapping[str, float]
     seconds: float
 
     def __str__(self) -> str:
@@ -217,7 +217,10 @@ def summary(function: str, sums: Mapping[str, Any], seconds: float, failed_tasks
     parts.append(f"{sums.get('failed', 0):,} failed{_kinds(sums)}")
     for name, limit in sums.get("rate_limits", {}).items():
         if limit["permits"] != calls:
-            parts.append(f"{limit['permits']:,} {name}")
+            taken = limit["permits"]
+            parts.append(
+                f"{taken:,.2f} {name}" if isinstance(taken, float) else f"{taken:,} {name}"
+            )
     if sums.get("held"):
         share = min(sums["held"] / (seconds * max(sums.get("tasks", 1), 1)), 1.0) if seconds else 0
         names = ", ".join(f'"{name}"' for name in sums.get("rate_limits", {})) or "a limit"

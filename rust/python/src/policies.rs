@@ -135,6 +135,8 @@ struct RateLimitArguments {
 pub(crate) struct ShownLimit {
     label: String,
     parts: u64,
+    /// So many permits are one of the user's units.
+    scale: u64,
 }
 
 impl PolicyArguments {
@@ -164,7 +166,7 @@ impl PolicyArguments {
     /// Returns how the metrics of the limits in time are shown.
     pub(crate) fn shown(self) -> Vec<ShownLimit> {
         let limits = self.rate_limits.into_iter();
-        limits.map(|it| ShownLimit { label: it.label, parts: it.parts }).collect()
+        limits.map(|it| ShownLimit { label: it.label, parts: it.parts, scale: it.scale }).collect()
     }
 }
 
@@ -349,9 +351,14 @@ pub(crate) fn set_limits(
     shown: &[ShownLimit],
 ) -> PyResult<()> {
     let by_label = PyDict::new(metrics.py());
-    for (ShownLimit { label, parts }, permits) in shown.iter().zip(limits.permits) {
+    for (ShownLimit { label, parts, scale }, permits) in shown.iter().zip(limits.permits) {
         let counts = PyDict::new(metrics.py());
-        counts.set_item("permits", permits)?;
+        if *scale == 1 {
+            counts.set_item("permits", permits)?;
+        } else {
+            #[expect(clippy::cast_precision_loss, reason = "shown to people")]
+            counts.set_item("permits", permits as f64 / *scale as f64)?;
+        }
         counts.set_item("parts", parts)?;
         by_label.set_item(label, counts)?;
     }

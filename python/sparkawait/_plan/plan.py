@@ -423,6 +423,7 @@ class Plan:
             "names_of_rows": [name for name in named_by if name in input_schema.names],
             # From the system, because forked workers share the state of `random`.
             "seed": int.from_bytes(os.urandom(8), "little"),
+            "journal": None,  # given where the task runs
             "is_branch": is_branch,
             "branches": [
                 branch.operator_arguments(

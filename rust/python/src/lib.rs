@@ -13,6 +13,7 @@ mod error;
 mod guard;
 mod harness;
 mod interruptible;
+mod journal;
 mod limit_headers;
 #[cfg(feature = "redis")]
 mod limit_server;
@@ -46,6 +47,8 @@ mod _core {
     };
     #[pymodule_export]
     use crate::harness::{Harness, HarnessSnapshot};
+    #[pymodule_export]
+    use crate::journal::JournalPort;
     #[pymodule_export]
     use crate::limit_headers::{announced_delay, header_seconds};
     #[cfg(feature = "redis")]

@@ -28,6 +28,7 @@ use crate::convert::{
 };
 use crate::error::to_exception;
 use crate::guard::FromArrow;
+use crate::journal::JournalArguments;
 use crate::native::Native;
 use crate::policies::{PolicyArguments, ShownLimit, to_policies};
 use crate::row::Columns;
@@ -66,6 +67,7 @@ pub(crate) struct OperatorArguments {
     max_bytes_per_batch: i64,
     function_name: String,
     seed: u64,
+    journal: Option<JournalArguments>,
     is_branch: bool,
     branches: Vec<OperatorArguments>,
     native: Option<Py<Native>>,
@@ -149,6 +151,7 @@ impl OperatorArguments {
             watermark: to_watermark(self.watermark)?,
             function: self.function_name,
             partition,
+            journal: self.journal.map(|it| it.read()).transpose()?,
             is_branch: self.is_branch,
             timeout: operator.timeout.unwrap_or(Duration::ZERO),
             attempt_timeout: operator.attempt_timeout.unwrap_or(Duration::ZERO),

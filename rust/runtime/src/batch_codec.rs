@@ -7,10 +7,12 @@ use std::vec::Drain;
 
 use sparkawait_core::element::{Key, StreamElement, StreamRecord};
 use sparkawait_core::operator::{
-    AttemptId, Completion, Emitted, Handled, Invocation, Remark, Snapshot,
+    AttemptId, Completion, Emitted, Failure, Handled, Invocation, Remark, Snapshot,
 };
 use sparkawait_core::policy::Price;
 use sparkawait_core::time::ProcessingTime;
+
+use crate::commit_gate::{Commits, Urgency};
 
 /// A record of the input, and all that decides when it is called.
 ///
@@ -25,6 +27,15 @@ pub struct InputRecord<E> {
     pub channel: Option<Key>,
     /// What it costs where there are limits in time.
     pub price: Price,
+}
+
+/// What a record came to before, and the attempts that took.
+#[derive(Clone, Debug)]
+pub struct Known<R, F> {
+    /// Its results, or its final failure.
+    pub outcome: Result<R, Failure<F>>,
+    /// Its calls then.
+    pub attempts: u32,
 }
 
 /// An element of the input: a record, or a watermark.
@@ -76,6 +87,37 @@ pub trait BatchCodec {
     ///
     /// It is another record, which would be lost; the task fails.
     fn put_back(&mut self, record: StreamRecord<Self::Element>) -> Result<(), Self::Error>;
+
+    /// Returns whether the outcomes of some records that come now are known.
+    #[inline]
+    fn has_known(&self) -> bool {
+        false
+    }
+
+    /// Returns what a record that [`next_element`](Self::next_element) gave came to before, if that is
+    /// known: it is not called.
+    fn known(&self, _record: &Self::Element) -> Option<Known<Self::Results, Self::Failure>> {
+        None
+    }
+
+    /// Returns whether what was completed leaves only when a journal has it.
+    fn has_journal(&self) -> bool {
+        false
+    }
+
+    /// Returns the number of the commit that has all that was completed so far.
+    fn open_commit(&self) -> u64 {
+        0
+    }
+
+    /// Hands what was completed to the journal if that is due, and returns how far its commits are.
+    ///
+    /// # Errors
+    ///
+    /// A commit has failed; the task fails.
+    fn commit(&mut self, _urgency: Urgency) -> Result<Commits, Self::Error> {
+        Ok(Commits::default())
+    }
 
     /// Returns whether records may have other prices than the usual one.
     fn has_prices(&self) -> bool {

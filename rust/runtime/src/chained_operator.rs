@@ -13,10 +13,11 @@ use sparkawait_core::time::ProcessingTime;
 
 use crate::account::Account;
 use crate::async_function::AsyncFunction;
-use crate::batch_codec::{BatchCodec, CarryCodec, InputRecord, Restored};
+use crate::batch_codec::{BatchCodec, CarryCodec, InputRecord, Known, Restored};
 use crate::byte_bounds::ByteBounds;
 use crate::capacity_growth::CapacityGrowth;
 use crate::channel_recorder::ChannelRecorder;
+use crate::commit_gate::{CommitGate, Urgency};
 use crate::driver_config::DriverConfig;
 use crate::metrics::{LatencyRecorder, OperatorMetrics};
 use crate::output_flusher::OutputFlusher;
@@ -53,6 +54,8 @@ pub struct ChainedOperator<X: BatchCodec, F> {
     input_ended: bool,
     /// Whether rows of it were put out.
     has_put_out: bool,
+    /// Which rows may leave, if they wait for a journal.
+    gate: Option<Box<CommitGate>>,
     /// How much is held at a time.
     bounds: ByteBounds,
     /// How many rows it may hold, if these become more.
@@ -84,6 +87,7 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
             warm_up: WarmUp::new(config.warm_up, operator.max_concurrency),
             most_held: usize::MAX,
             operator: AsyncWaitOperator::new(operator),
+            gate: codec.has_journal().then(Box::default),
             codec,
             function,
             carried_out: Actions::default(),
@@ -169,6 +173,18 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
     ) -> Result<bool, X::Error> {
         loop {
             match self.codec.next_element() {
+                Some(StreamElement::Record(InputRecord { record, key, channel, .. }))
+                    if self.codec.has_known()
+                        && let Some(known) = self.codec.known(&record.value) =>
+                {
+                    let Known { outcome, attempts } = known;
+                    let (places, outcome) = ((channel, key), (outcome, attempts));
+                    let put = self.operator.process_completed(record, places, outcome, now);
+                    if let Err(refused) = put {
+                        return self.codec.put_back(refused.element).map(|()| false);
+                    }
+                    return Ok(true);
+                }
                 Some(StreamElement::Record(InputRecord { record, key, channel, price })) => {
                     let put = self.operator.process_element_for(price, channel, record, key, now);
                     if let Err(refused) = put {
@@ -209,10 +225,9 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
     /// Returns how many rows may be admitted.
     fn free_slots(&self) -> usize {
         let completed = self.operator.records_without_slot();
-        if self.bounds.is_full(self.codec.result_bytes(), completed)
-            && self.operator.queue_size() > completed
-        {
-            // What is not completed will be, and makes room.
+        let waits = self.operator.queue_size() > completed || self.waits_for_journal();
+        if waits && self.bounds.is_full(self.codec.result_bytes(), completed) {
+            // What is not completed, or not committed, will be, and makes room.
             return 0;
         }
         let slots = self.operator.free_slots();
@@ -370,7 +385,11 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
 
     /// Returns when [`handle_time`](Self::handle_time) has something to do.
     pub(crate) fn poll_timeout(&mut self) -> Option<ProcessingTime> {
-        self.operator.poll_timeout()
+        let of_calls = self.operator.poll_timeout();
+        match self.gate.as_ref().and_then(|it| it.due()) {
+            None => of_calls,
+            Some(due) => Some(of_calls.map_or(due, |it| it.min(due))),
+        }
     }
 
     /// Lets due deadlines take effect.
@@ -380,17 +399,60 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
 
     // --- output ---
 
-    /// Moves completed elements to the output, until that has `rows` rows.
+    /// Moves completed elements to the output, until that has `rows` rows that may leave.
     pub(crate) fn emit(&mut self, rows: usize) {
+        // What waits for a journal would else keep others from it.
+        let rows = if self.gate.is_some() { usize::MAX } else { rows };
         while self.codec.output_rows() < rows {
             let Some(element) = self.operator.pop_output() else { break };
             self.codec.emit(element);
         }
+        if let Some(gate) = &mut self.gate {
+            gate.emitted(self.codec.output_rows(), self.codec.open_commit());
+        }
     }
 
-    /// Returns the rows of the output.
+    /// Hands what was completed to the journal, if there is one and it is due, or nothing else is to
+    /// come.
+    ///
+    /// # Errors
+    ///
+    /// As [`BatchCodec::commit`].
+    pub(crate) fn commit(&mut self, now: ProcessingTime) -> Result<(), X::Error> {
+        if self.gate.is_none() {
+            return Ok(());
+        }
+        let is_pressed =
+            self.operator.is_finished() || self.free_slots() == 0 && self.operator.in_flight() == 0;
+        self.commit_with(if is_pressed { Urgency::Pressed } else { Urgency::None }, now)
+    }
+
+    /// Hands all that was completed to the journal; returns whether there is nothing that it has not
+    /// committed.
+    ///
+    /// # Errors
+    ///
+    /// As [`BatchCodec::commit`].
+    pub(crate) fn commit_all(&mut self, now: ProcessingTime) -> Result<bool, X::Error> {
+        self.commit_with(Urgency::Last, now)?;
+        Ok(!self.waits_for_journal())
+    }
+
+    fn commit_with(&mut self, urgency: Urgency, now: ProcessingTime) -> Result<(), X::Error> {
+        let Some(gate) = &mut self.gate else { return Ok(()) };
+        self.codec.set_time(now);
+        gate.note(self.codec.commit(urgency)?);
+        Ok(())
+    }
+
+    /// Returns whether there is something that a journal has not committed.
+    fn waits_for_journal(&self) -> bool {
+        self.gate.as_ref().is_some_and(|it| it.is_waiting() || it.done() < self.codec.open_commit())
+    }
+
+    /// Returns the rows of the output that may leave.
     pub(crate) fn output_rows(&self) -> usize {
-        self.codec.output_rows()
+        self.gate.as_ref().map_or_else(|| self.codec.output_rows(), |it| it.open_rows())
     }
 
     /// Returns whether [`emit`](Self::emit) would emit something.
@@ -405,7 +467,14 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
 
     /// Returns whether a batch of `rows` rows, or of the most bytes, can be taken.
     pub(crate) fn is_output_full(&mut self, rows: usize) -> bool {
-        self.codec.is_output_full(rows, self.config.max_bytes_per_batch)
+        let max_bytes = self.config.max_bytes_per_batch;
+        match &self.gate {
+            None => self.codec.is_output_full(rows, max_bytes),
+            Some(gate) => match gate.open_rows() {
+                0 => false,
+                open => open >= rows || self.codec.is_output_full(usize::MAX, max_bytes),
+            },
+        }
     }
 
     /// Takes a batch of the output, if that has any rows.
@@ -414,9 +483,18 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
     ///
     /// As [`BatchCodec::take_output`].
     pub(crate) fn take_output(&mut self) -> Result<Option<X::Output>, X::Error> {
-        let config = &self.config;
-        let batch =
-            self.codec.take_output(config.max_rows_per_batch, config.max_bytes_per_batch)?;
+        let DriverConfig { max_rows_per_batch, max_bytes_per_batch, .. } = self.config;
+        let batch = match &mut self.gate {
+            None => self.codec.take_output(max_rows_per_batch, max_bytes_per_batch)?,
+            Some(gate) if gate.open_rows() == 0 => None,
+            Some(gate) => {
+                let (rows, held) =
+                    (max_rows_per_batch.min(gate.open_rows()), self.codec.output_rows());
+                let batch = self.codec.take_output(rows, max_bytes_per_batch)?;
+                gate.left(held - self.codec.output_rows());
+                batch
+            }
+        };
         self.has_put_out |= batch.is_some();
         Ok(batch)
     }
@@ -484,6 +562,13 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
         self.channels.record_last(&self.operator, &self.codec, now);
         self.operator.close();
         self.function.close();
+        // Somebody has paid for what was completed.
+        if self.commit_all(now).is_err() {
+            tracing::warn!(
+                "the last results of `{}` are not in its journal",
+                self.codec.function()
+            );
+        }
     }
 
     // --- what the consumer wants ---

@@ -123,6 +123,11 @@ impl<X: BatchCodec> Mailbox<X> {
     pub fn reply_sender(&self, position: usize) -> ReplySender<X> {
         ReplySender::new(self.inbox.clone(), position)
     }
+
+    /// Returns what wakes the thread of the task.
+    pub fn waker(&self) -> Waker {
+        Waker::from(Arc::clone(&self.parker))
+    }
 }
 
 impl<X: BatchCodec> Default for Mailbox<X> {
@@ -360,13 +365,16 @@ where
 
     /// Moves completed elements to the output, up to one batch.
     fn emit(&mut self, demand: Demand, now: ProcessingTime) {
+        let before = self.chain.last().output_rows();
+        if let Err(error) = self.chain.last_mut().commit(now) {
+            self.fail(error, now);
+        }
         let is_held_back = self.is_held_back(demand);
         let (rows, last) = (self.flusher.rows(), self.chain.last_mut());
         // Else many small turns would make it a larger one than `max_bytes` says.
         if is_held_back {
             return;
         }
-        let before = last.output_rows();
         last.emit(rows);
         let held = last.output_rows();
         self.flusher.emitted(held - before, held, now);
@@ -380,6 +388,13 @@ where
         now: ProcessingTime,
     ) -> Result<Option<Turn<X::Output>>, X::Error> {
         self.chain.stop_if_failed(now);
+        if self.is_over() {
+            match self.chain.last_mut().commit_all(now) {
+                Ok(true) => {}
+                Ok(false) => return Ok(None),
+                Err(error) => self.fail(error, now),
+            }
+        }
         if demand == Demand::None {
             return Ok(None);
         }

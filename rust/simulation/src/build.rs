@@ -149,6 +149,7 @@ fn row_config(input: &SchemaRef, function: &str) -> RowConfig {
         function: function.to_owned(),
         partition: 0,
         names_of_rows: Vec::new(),
+        journal: None,
         is_branch: false,
         timeout: Duration::MAX,
         attempt_timeout: Duration::MAX,

@@ -25,6 +25,7 @@
 //! | [`channel_finder`] | channels that a function finds by itself |
 //! | [`channel_share`] | what one channel may have of what a function spreads over channels |
 //! | [`fan_out`] | several functions for each row, side by side |
+//! | [`journal`] | where what rows came to is kept from one run to the next |
 //! | [`layer`] | what stands between the operator and the function: the cache |
 //! | [`worker`] | the tokio task that the calls of a native function live in |
 //! | [`supervision`] | tokio tasks that may panic |
@@ -43,6 +44,7 @@ pub mod concurrency;
 pub mod error;
 pub mod fan_out;
 pub mod function;
+pub mod journal;
 pub mod layer;
 pub mod native;
 mod row_check;

@@ -8,6 +8,7 @@ use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use sparkawait_arrow::{OnError, OutputColumns, WatermarkStrategy};
 
 use crate::channel_finder::ChannelFinder;
+use crate::journal::JournalConfig;
 use crate::row_prices::PriceSettings;
 
 /// The column that says what happened to a row in a branch.
@@ -56,6 +57,9 @@ pub struct RowConfig {
     pub partition: u32,
     /// Columns whose values name a row in the error of its task, beside its place.
     pub names_of_rows: Vec<String>,
+    /// Where what rows come to is kept. The batches have two more columns then: the last hidden one is
+    /// [`KEY`](crate::journal::KEY), and behind all others is [`KNOWN`](crate::journal::KNOWN).
+    pub journal: Option<JournalConfig>,
     /// Whether each row is put out once, beside what happened to it, for the operator that calls
     /// several functions: see [`fan_out`](crate::fan_out).
     pub is_branch: bool,
@@ -69,6 +73,11 @@ pub struct RowConfig {
 }
 
 impl RowConfig {
+    /// Returns whether it is noted what the calls of rows were.
+    pub(crate) const fn tells_calls(&self) -> bool {
+        self.info_column.is_some() || self.journal.is_some()
+    }
+
     /// Returns the columns of the batches that come: those of the input, and the hidden ones.
     pub(crate) fn columns(&self) -> Schema {
         let all = [&self.input, &self.hidden, &self.carried];

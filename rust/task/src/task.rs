@@ -198,7 +198,7 @@ fn begins_of_function(config: &TaskConfig) -> Begins {
     let is_looked_at = operator.attempt_timeout.is_some()
         || operator.channels.is_some()
         || operator.hedge.is_some()
-        || rows.info_column.is_some()
+        || rows.tells_calls()
         || !layers.is_empty();
     if is_looked_at { concurrency.begins() } else { Begins::AtOnce }
 }
@@ -218,7 +218,7 @@ fn operator(
     let policy = config.operator.channels.as_ref().map(|it| &it.policy);
     let limits = policy.is_some_and(|it| it.limits.iter().flatten().any(|it| it.counted.is_some()));
     let requests = config.rows.prices.counts_requests;
-    let statuses = config.rows.info_column.is_some();
+    let statuses = config.rows.tells_calls();
     let wants = Wants { begins, limits, requests, statuses };
     let replies = Replies::to(mailbox.reply_sender(position)).wanting(wants);
     let function = Inner { make: Box::new(function), begins: of_function };
@@ -232,6 +232,9 @@ fn operator(
     } else {
         function
     };
+    if let Some(journal) = &config.rows.journal {
+        journal.journal.connect(mailbox.waker());
+    }
     // What a branch gets has the types of the operator that has it.
     let is_chained = position > 0 && !config.rows.is_branch;
     let codec = TaskCodec::new(config.rows, begins)?;

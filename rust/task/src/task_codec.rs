@@ -6,6 +6,8 @@ pub mod carry;
 mod failure_counts;
 mod failures;
 mod first_failures;
+mod journal;
+mod outcomes;
 mod places;
 
 use std::borrow::Cow;
@@ -25,23 +27,22 @@ use sparkawait_arrow::{
 use sparkawait_core::ErrorKind;
 use sparkawait_core::element::{Key, StreamElement, StreamRecord};
 use sparkawait_core::operator::{
-    AttemptId, Begins, Completion, Emitted, Failure, Handled, Invocation, Remark, Retry,
+    AttemptId, Begins, Completion, Emitted, Failure, Handled, Invocation, Remark,
 };
-use sparkawait_core::policy::CallSign;
 use sparkawait_core::time::ProcessingTime;
-use sparkawait_runtime::batch_codec::InputElement;
-use sparkawait_runtime::{BatchCodec, ReplySender, RowsLeft};
+use sparkawait_runtime::batch_codec::{InputElement, Known as KnownOutcome};
+use sparkawait_runtime::{BatchCodec, Commits, ReplySender, RowsLeft, Urgency};
 
 use crate::cause::Cause;
 use crate::error::{CallFailure, TaskError};
-use crate::function::{
-    Call, Calls, Known, ReplyGroup, ReplySink, ResultGroup, SettledCall, ToldLimit,
-};
+use crate::function::{Call, Calls, Known, ReplyGroup, ReplySink, SettledCall, ToldLimit};
+use crate::journal::key_field;
 use crate::row_config::{ChannelSettings, NO_RESULT, OUTCOME, RowConfig};
 use crate::row_prices::RowPrices;
 use call_log::{CallEnd, CallLog};
 use failure_counts::{FailureCounts, class_of};
 use first_failures::{FirstFailures, FirstMisses};
+use journal::TaskJournal;
 use places::Places;
 
 /// Turns input batches into elements and emitted elements into output batches.
@@ -75,6 +76,8 @@ pub struct TaskCodec {
     failure_bytes: usize,
     /// What the calls of rows were, if a column tells it.
     call_log: Option<Box<CallLog>>,
+    /// Where what rows come to is kept.
+    journal: Option<Box<TaskJournal>>,
     /// Whether the input comes from another operator, in the types of its function.
     is_chained: bool,
 }
@@ -85,7 +88,15 @@ impl TaskCodec {
     /// # Errors
     ///
     /// Columns that do not exist, clash, or have an unfit type.
-    pub fn new(config: RowConfig, begins: Begins) -> Result<Self, TaskError> {
+    pub fn new(mut config: RowConfig, begins: Begins) -> Result<Self, TaskError> {
+        let journal = config.journal.clone().map(|journal| {
+            let hidden = config.hidden.fields().iter().cloned();
+            let place = config.hidden.fields().len();
+            let hidden = hidden.chain([Arc::new(key_field())]).collect::<Vec<_>>();
+            config.hidden = Arc::new(Schema::new(hidden));
+            let (results, input) = (Arc::clone(&config.results), Arc::clone(&config.input));
+            Box::new(TaskJournal::new(journal, results, input, place))
+        });
         let (input, results) = (SchemaRef::clone(&config.input), SchemaRef::clone(&config.results));
         let columns = config.columns();
         let keys = config.key.as_ref().map(|names| KeyColumns::new(&columns, names)).transpose()?;
@@ -105,7 +116,8 @@ impl TaskCodec {
         let rows =
             RowStore::with_columns(input, results, output, on_error, error_column, info_column)?
                 .carrying(&config.carried);
-        let call_log = info_column.map(|_| Box::new(CallLog::new(prices.first_priced(), begins)));
+        let tells = config.tells_calls();
+        let call_log = tells.then(|| Box::new(CallLog::new(prices.first_priced(), begins)));
         Ok(Self {
             config,
             columns,
@@ -126,6 +138,7 @@ impl TaskCodec {
             first_misses: FirstMisses::default(),
             failure_bytes: 0,
             call_log,
+            journal,
             is_chained: false,
         })
     }
@@ -206,6 +219,10 @@ impl TaskCodec {
     /// Takes a batch of input whose rows were restored so often.
     fn accept_restored(&mut self, input: RecordBatch, restarts: u32) -> Result<(), TaskError> {
         let input = if self.is_chained { with_own_memory(self.cast(input)?)? } else { input };
+        let input = match &mut self.journal {
+            Some(journal) => journal.take_off(&input, &mut self.rows)?,
+            None => input,
+        };
         let (rows, hidden) = self.split(&input)?;
         self.places.channels = self.find_channels(&input)?;
         if let Some(generator) = &mut self.generator {
@@ -222,17 +239,34 @@ impl TaskCodec {
             self.places.costs = self.prices.read(batch)?.into();
             if let Some(log) = &mut self.call_log {
                 log.take(batch.ordinal(0), self.prices.of_rows(rows.len(), &self.places.costs));
+                if let Some(journal) = &mut self.journal {
+                    let known: Vec<usize> = journal.known_rows().collect();
+                    for row in known {
+                        let ordinal = batch.ordinal(row);
+                        log.restore(ordinal, CallInfo { cached: true, ..CallInfo::default() });
+                        self.failure_bytes += journal.note_known(row, ordinal);
+                    }
+                }
             }
         }
         self.pending = Some(rows);
         Ok(())
     }
 
-    /// Forgets the calls of a row that is not put out.
+    /// Forgets the calls of a row that is not put out, or that no column tells of.
     fn forget_calls(&mut self, row: RowRef) {
-        if let Some(log) = &mut self.call_log {
-            log.forget(self.rows.inputs().ordinal(row));
+        let ordinal = self.rows.inputs().ordinal(row);
+        if let Some(journal) = &mut self.journal {
+            journal.forget(ordinal);
         }
+        if let Some(log) = &mut self.call_log {
+            log.forget(ordinal);
+        }
+    }
+
+    /// Returns whether nobody asks for the calls of a row once it is emitted.
+    const fn forgets_calls(&self) -> bool {
+        self.journal.is_some() && self.config.info_column.is_none()
     }
 
     /// Puts a row out that has failed.
@@ -267,6 +301,14 @@ impl TaskCodec {
         self.note_failure(&failure);
         let class = class_of(&failure);
         let failure = self.row_failure(failure, attempts);
+        if let (Some(journal), Some(log)) = (&mut self.journal, &self.call_log) {
+            let (batch, place) = (self.rows.inputs().batch(row.batch), row.row as usize);
+            let info = log.completed(batch.ordinal(place));
+            journal.enter_failure(batch, place, info, &failure);
+        }
+        if self.forgets_calls() {
+            self.forget_calls(row);
+        }
         self.failure_counts.add(&failure.kind, failure.status, class);
         self.push_failure(row, failure);
     }
@@ -274,97 +316,6 @@ impl TaskCodec {
     /// Returns how many rows come before the next watermark; more than there are without one.
     fn rows_before_watermark(&self) -> usize {
         self.pending_watermarks.front().map_or(usize::MAX, |next| next.rows)
-    }
-
-    /// Hands the outcomes of some calls to the operator.
-    fn accept_outcomes(
-        &mut self,
-        reply: ReplyGroup,
-        mut complete: impl FnMut(AttemptId, Completion<ResultRows, Box<CallFailure>>) -> Handled,
-    ) -> Result<(), TaskError> {
-        if let Some(group) = reply.results {
-            self.accept_results(group, &mut complete)?;
-        }
-        // Only the failure of a task shows what was raised, and its traceback may hold much.
-        let keeps_causes = self.config.keeps_causes;
-        for mut failed in reply.failures {
-            self.first_misses.end();
-            if !keeps_causes {
-                failed.failure.raised = None;
-            }
-            failed.failure.shorten();
-            if failed.retry == Retry::IfRepeatable
-                && let Some(why) = &self.config.not_repeated
-            {
-                failed.failure.add(why);
-            }
-            let bytes = failed.failure.bytes();
-            let completion = Completion::failed(failed.failure, failed.retry, failed.sign);
-            if is_kept(complete(failed.attempt, completion)) {
-                self.failure_bytes += bytes;
-            }
-        }
-        Ok(())
-    }
-
-    /// Hands the results of some calls to the operator.
-    fn accept_results(
-        &mut self,
-        group: ResultGroup,
-        complete: &mut impl FnMut(AttemptId, Completion<ResultRows, Box<CallFailure>>) -> Handled,
-    ) -> Result<(), TaskError> {
-        group.check()?;
-        self.note_misses(&group);
-        let (is_one_each, is_branch) = (group.is_one_each(), self.config.is_branch);
-        let ResultGroup { attempts, counts, retries, known, rows, .. } = group;
-        let mut rest = self.rows.accept_results(rows)?;
-        if is_one_each {
-            // Nothing more is looked at for each call: this is the usual case.
-            for attempt in attempts {
-                let results = rest.split_front(1);
-                let good =
-                    Completion { outcome: Ok(results), retry: Retry::No, sign: CallSign::Good };
-                self.keep(results, complete(attempt, good));
-            }
-            return Ok(());
-        }
-        for (index, attempt) in attempts.into_iter().enumerate() {
-            let asks_for_retry = retries.as_ref().is_some_and(|retries| retries[index]);
-            let retry = if asks_for_retry { Retry::Yes } else { Retry::No };
-            let count = counts.as_ref().map_or(1, |counts| counts[index]);
-            let (results, sign) = (rest.split_front(count), known.sign(index));
-            if count > 1 && is_branch {
-                self.rows.discard(results);
-                self.fail_several(attempt, count, sign, complete);
-            } else {
-                let completion = Completion { outcome: Ok(results), retry, sign };
-                self.keep(results, complete(attempt, completion));
-            }
-        }
-        Ok(())
-    }
-
-    /// Holds results until they are emitted, or lets go of those that nobody waits for.
-    #[inline]
-    fn keep(&mut self, results: ResultRows, handled: Handled) {
-        if !is_kept(handled) {
-            self.rows.discard(results);
-        }
-    }
-
-    /// Fails a call beside others that has more than one result.
-    fn fail_several(
-        &mut self,
-        attempt: AttemptId,
-        count: u32,
-        sign: CallSign,
-        complete: &mut impl FnMut(AttemptId, Completion<ResultRows, Box<CallFailure>>) -> Handled,
-    ) {
-        let several = Box::new(CallFailure::several(count));
-        let bytes = several.bytes();
-        if is_kept(complete(attempt, Completion::failed(several, Retry::No, sign))) {
-            self.failure_bytes += bytes;
-        }
     }
 }
 
@@ -381,6 +332,9 @@ impl BatchCodec for TaskCodec {
     fn set_time(&mut self, now: ProcessingTime) {
         if let Some(log) = &mut self.call_log {
             log.set_time(now);
+        }
+        if let Some(journal) = &mut self.journal {
+            journal.set_time(now);
         }
     }
 
@@ -413,6 +367,30 @@ impl BatchCodec for TaskCodec {
         }
         self.before_watermark += 1;
         Ok(())
+    }
+
+    #[inline]
+    fn has_known(&self) -> bool {
+        self.journal.as_ref().is_some_and(|it| it.has_known())
+    }
+
+    fn known(&self, row: &RowRef) -> Option<KnownOutcome<ResultRows, Box<CallFailure>>> {
+        self.journal.as_ref()?.known(row.row)
+    }
+
+    fn has_journal(&self) -> bool {
+        self.journal.is_some()
+    }
+
+    fn open_commit(&self) -> u64 {
+        self.journal.as_ref().map_or(0, |it| it.open_commit())
+    }
+
+    fn commit(&mut self, urgency: Urgency) -> Result<Commits, TaskError> {
+        match &mut self.journal {
+            None => Ok(Commits::default()),
+            Some(journal) => journal.commit(urgency),
+        }
     }
 
     fn has_prices(&self) -> bool {
@@ -460,6 +438,11 @@ impl BatchCodec for TaskCodec {
         if let Some(log) = &mut self.call_log {
             for call in &calls.calls {
                 log.call(calls.ordinal(call), call.attempt);
+            }
+        }
+        if let Some(journal) = &mut self.journal {
+            for call in &calls.calls {
+                journal.call(&calls.batches[call.batch as usize], call.row as usize);
             }
         }
         calls
@@ -521,6 +504,9 @@ impl BatchCodec for TaskCodec {
             log.end(attempt, end, handled);
             handled
         });
+        if let Some(journal) = &mut self.journal {
+            journal.enter(&log);
+        }
         self.call_log = Some(log);
         accepted
     }
@@ -530,7 +516,12 @@ impl BatchCodec for TaskCodec {
         let StreamElement::Record(emitted) = element else { return };
         let row = emitted.record.value;
         match emitted.outcome {
-            Ok(results) if !results.is_empty() => self.rows.push(row, results),
+            Ok(results) if !results.is_empty() => {
+                if self.forgets_calls() {
+                    self.forget_calls(row);
+                }
+                self.rows.push(row, results);
+            }
             Ok(nothing) => self.emit_without_result(row, nothing, emitted.attempts),
             Err(failure) => self.emit_failed(row, failure, emitted.attempts),
         }
@@ -615,11 +606,6 @@ const fn is_uncalled(kind: ErrorKind, reads: bool) -> bool {
         ErrorKind::TextInvalid => reads,
         _ => false,
     }
-}
-
-/// Returns whether what a call brought waits to be emitted.
-const fn is_kept(handled: Handled) -> bool {
-    matches!(handled, Handled::Final(_) | Handled::TimeoutAnswered)
 }
 
 /// The task itself, behind all layers.

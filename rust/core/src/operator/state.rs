@@ -6,10 +6,10 @@ use std::time::Duration;
 use super::in_flight::{InFlight, Phase};
 use super::snapshot::{Replayed, Snapshot, SnapshotRecord, SnapshotState};
 use super::{AsyncWaitOperator, AttemptId, Config, Outcome};
-use crate::element::{Key, StreamElement};
+use crate::element::{Key, StreamElement, StreamRecord};
 use crate::flow::ChannelId;
 use crate::policy::Price;
-use crate::queue::{Entry, EntryId, Start, StreamElementQueue};
+use crate::queue::{Entry, EntryId, QueueFull, Start, StreamElementQueue};
 use crate::time::ProcessingTime;
 
 /// Taking a snapshot.
@@ -117,6 +117,32 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                     }
                 }
             }
+        }
+    }
+
+    /// Admits a record whose outcome is known, as one that was restored when it was completed: it is
+    /// not called, takes no permit, and leaves in the order of its mode.
+    ///
+    /// # Errors
+    ///
+    /// [`QueueFull`] gives the record back while `capacity` records are held, while restored records
+    /// are replayed, and after a failure or close.
+    pub fn process_completed(
+        &mut self,
+        record: StreamRecord<E>,
+        (channel, key): (Option<Key>, Option<Key>),
+        (outcome, attempts): (Outcome<R, F>, u32),
+        now: ProcessingTime,
+    ) -> Result<(), QueueFull<StreamRecord<E>>> {
+        let capacity = self.config.capacity;
+        if self.is_closed || self.is_replaying() {
+            return Err(QueueFull { element: record, capacity });
+        }
+        let (age, state) = (Duration::ZERO, SnapshotState::Completed(outcome));
+        let record = SnapshotRecord { record, attempts, age, state };
+        match self.replay_record(Replayed { record, key, channel, price: Price::Usual }, now) {
+            None => Ok(()),
+            Some(refused) => Err(QueueFull { element: refused.record.record, capacity }),
         }
     }
 

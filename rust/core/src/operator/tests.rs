@@ -9,6 +9,7 @@ use crate::element::Timestamp;
 use crate::policy::{CallSign, HedgeAfter, HedgeConfig, RetryBudgetConfig};
 use crate::retry::AsyncRetryStrategy;
 
+mod known;
 mod restored;
 
 type Operator = AsyncWaitOperator<char, char, &'static str>;

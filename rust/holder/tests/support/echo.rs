@@ -141,6 +141,7 @@ pub(crate) fn build(
         function: "echo".to_owned(),
         partition: 0,
         names_of_rows: Vec::new(),
+        journal: None,
         is_branch: false,
         timeout: Duration::MAX,
         attempt_timeout: Duration::MAX,

@@ -19,9 +19,11 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
         !self.is_empty() || self.codec.output_rows() > 0
     }
 
-    /// Returns whether its function has something to answer.
+    /// Returns whether its function has something to answer, or its journal.
     pub(crate) fn awaits_answers(&self) -> bool {
-        self.operator.in_flight() > 0 || self.operator.levels().asked > 0
+        self.operator.in_flight() > 0
+            || self.operator.levels().asked > 0
+            || self.gate.as_ref().is_some_and(|it| it.is_waiting())
     }
 
     /// Describes what it holds, without any contents of rows.

@@ -275,6 +275,11 @@ impl CallLog {
         told
     }
 
+    /// Returns the position of the row that was called under this entry.
+    pub(super) fn row_of(&self, entry: EntryId) -> Option<u64> {
+        self.called.get(&entry).copied()
+    }
+
     /// Returns what there is to tell of a row that has its outcome.
     pub(super) fn completed(&self, row: u64) -> CallInfo {
         let told = |it: &Noted| it.told(it.ended.or(it.first).unwrap_or(it.taken));

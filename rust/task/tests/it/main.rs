@@ -12,6 +12,7 @@ mod carry_timeout;
 mod chain;
 mod compaction;
 mod failures;
+mod journal;
 mod layers;
 mod put_back;
 #[path = "../support/mod.rs"]

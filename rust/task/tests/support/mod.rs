@@ -81,6 +81,7 @@ pub(crate) fn task_config(mode: OutputMode, capacity: usize) -> TaskConfig {
         function: "lookup".to_owned(),
         partition: 0,
         names_of_rows: Vec::new(),
+        journal: None,
         is_branch: false,
         timeout: Duration::MAX,
         attempt_timeout: Duration::MAX,

@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What was completed, on its way to the journal of the job, and what comes from there.
+//!
+//! ```text
+//!   a batch, its keys, what is known ──► rows that are not called ──────────────────────┐
+//!                                  └──► calls ──► results ──► entries ──► a commit ──► output
+//! ```
+//!
+//! Results are entered when they are there, so that they are kept although rows before them are not
+//! completed. Failures are entered when they are emitted: none of them saves a call that costs. What
+//! `on_timeout` answers does not come from the service, and is not entered.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, AsArray, FixedSizeBinaryArray, Float64Array, Int32Array, ListArray,
+    RecordBatch, StringArray, StructArray,
+};
+use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow::compute::interleave;
+use arrow::datatypes::{DataType, Field, Fields, Int32Type, Schema, SchemaRef};
+use arrow::error::ArrowError;
+use foldhash::fast::RandomState;
+use sparkawait_arrow::{CallInfo, InputBatch, ResultRows, RowFailure, RowStore};
+use sparkawait_core::ErrorKind;
+use sparkawait_core::operator::{AttemptId, Failure};
+use sparkawait_core::time::ProcessingTime;
+use sparkawait_runtime::batch_codec::Known;
+use sparkawait_runtime::{Commits, Urgency};
+
+use super::call_log::CallLog;
+use crate::error::{CallFailure, TaskError};
+use crate::journal::{JournalConfig, KEY_WIDTH};
+
+type Key = [u8; KEY_WIDTH as usize];
+
+/// What is known of the row at a place of the batch that is taken in.
+type KnownRow = Known<ResultRows, Box<CallFailure>>;
+
+/// Rows of several batches, one after the other.
+#[derive(Debug)]
+struct Picked<B> {
+    batches: Vec<B>,
+    /// The position of a batch, and of a row in it.
+    rows: Vec<(usize, usize)>,
+}
+
+impl<B> Default for Picked<B> {
+    fn default() -> Self {
+        Self { batches: Vec::new(), rows: Vec::new() }
+    }
+}
+
+/// What was completed and not handed to the journal.
+#[derive(Debug, Default)]
+struct Entries {
+    keys: Vec<u8>,
+    infos: Vec<CallInfo>,
+    /// Null for those that have a result.
+    kinds: Vec<Option<String>>,
+    messages: Vec<Option<String>>,
+    results: Picked<RecordBatch>,
+    /// The end of the results of each.
+    ends: Vec<i32>,
+    inputs: Picked<Arc<InputBatch>>,
+    bytes: usize,
+    since: Option<ProcessingTime>,
+}
+
+/// A row that was called.
+#[derive(Debug)]
+struct Called {
+    key: Key,
+    /// Where the rows are kept, too.
+    input: Option<(Arc<InputBatch>, usize)>,
+}
+
+/// Results that are kept, whose calls the log has not ended yet.
+#[derive(Debug)]
+struct Fresh {
+    attempt: AttemptId,
+    rows: ResultRows,
+}
+
+/// The journal of a task, as its codec sees it.
+#[derive(Debug)]
+pub(super) struct TaskJournal {
+    config: JournalConfig,
+    results: SchemaRef,
+    input: SchemaRef,
+    /// Where the hidden columns have the key.
+    key: usize,
+    now: ProcessingTime,
+    /// Of the batch that is taken in, by its rows; empty if all are new.
+    known: Vec<Option<KnownRow>>,
+    /// Rows that have failed before, and are not asked again.
+    known_failures: HashSet<u64, RandomState>,
+    /// Rows that were called and have no result, by their positions in the task.
+    called: HashMap<u64, Called, RandomState>,
+    /// Of the last reply.
+    fresh: Vec<Fresh>,
+    /// What a row of its results takes.
+    row_bytes: usize,
+    entries: Entries,
+    /// The number of the last commit.
+    handed: u64,
+}
+
+/// Says what a batch with a column of known rows lacks.
+fn malformed(what: &str) -> TaskError {
+    TaskError::Internal(format!("what a journal knows of rows {what}"))
+}
+
+fn unbuildable(error: &ArrowError) -> TaskError {
+    TaskError::Internal(format!("entries of a journal cannot be put together: {error}"))
+}
+
+impl TaskJournal {
+    /// Makes one for rows of this `input`, with the key at its place among the hidden columns.
+    pub(super) fn new(
+        config: JournalConfig,
+        results: SchemaRef,
+        input: SchemaRef,
+        key: usize,
+    ) -> Self {
+        Self {
+            config,
+            results,
+            input,
+            key,
+            now: ProcessingTime::ZERO,
+            known: Vec::new(),
+            known_failures: HashSet::default(),
+            called: HashMap::default(),
+            fresh: Vec::new(),
+            row_bytes: 0,
+            entries: Entries::default(),
+            handed: 0,
+        }
+    }
+
+    pub(super) const fn set_time(&mut self, now: ProcessingTime) {
+        self.now = now;
+    }
+
+    // --- what comes from it ---
+
+    /// Takes the last column off a batch: what is known of its rows.
+    pub(super) fn take_off(
+        &mut self,
+        input: &RecordBatch,
+        rows: &mut RowStore,
+    ) -> Result<RecordBatch, TaskError> {
+        let last = input.num_columns().checked_sub(1);
+        let last = last.ok_or_else(|| malformed("is missing"))?;
+        let known = input.column(last).as_struct_opt();
+        let known = known.ok_or_else(|| malformed("is not a struct"))?;
+        self.known.clear();
+        if known.null_count() < known.len() {
+            self.known = self.read(known, rows)?;
+        }
+        let others: Vec<usize> = (0..last).collect();
+        input.project(&others).map_err(|error| unbuildable(&error))
+    }
+
+    fn read(
+        &self,
+        known: &StructArray,
+        rows: &mut RowStore,
+    ) -> Result<Vec<Option<KnownRow>>, TaskError> {
+        let column =
+            |name: &str| known.column_by_name(name).ok_or_else(|| malformed("lacks a column"));
+        let text = |name: &str| {
+            column(name)?.as_string_opt::<i32>().ok_or_else(|| malformed("has no texts"))
+        };
+        let number = |name: &str| {
+            let numbers = column(name)?.as_primitive_opt::<Int32Type>();
+            numbers.ok_or_else(|| malformed("has no numbers"))
+        };
+        let (kinds, messages) = (text("kind")?, text("message")?);
+        let (attempts, statuses) = (number("attempt")?, number("status")?);
+        let lists = column("result")?.as_list_opt::<i32>();
+        let lists = lists.ok_or_else(|| malformed("has no lists"))?;
+        let offsets = lists.value_offsets();
+        let (first, end) = (offsets[0], offsets[lists.len()]);
+        let values = lists.values().slice(offset(first), offset(end - first));
+        let values = values.as_struct_opt().ok_or_else(|| malformed("has no rows of results"))?;
+        let chunk = RecordBatch::try_new(
+            SchemaRef::clone(&self.results),
+            if values.is_empty() {
+                self.results
+                    .fields()
+                    .iter()
+                    .map(|it| arrow::array::new_empty_array(it.data_type()))
+                    .collect()
+            } else {
+                values.columns().to_vec()
+            },
+        );
+        let chunk = chunk.map_err(|error| unbuildable(&error))?;
+        let mut rest = rows.accept_results(chunk)?;
+        let read = (0..known.len()).map(|row| {
+            let count = u32::try_from(offsets[row + 1] - offsets[row]).unwrap_or_default();
+            let own = rest.split_front(count);
+            if known.is_null(row) {
+                rows.discard(own);
+                return None;
+            }
+            let attempts = if attempts.is_null(row) { 0 } else { attempts.value(row) };
+            let attempts = u32::try_from(attempts).unwrap_or_default();
+            if kinds.is_null(row) {
+                return Some(Known { outcome: Ok(own), attempts });
+            }
+            rows.discard(own);
+            let kind = ErrorKind::from_code(kinds.value(row));
+            let message = if messages.is_null(row) { "" } else { messages.value(row) };
+            let mut failure =
+                CallFailure::new(kind.unwrap_or(ErrorKind::UserFunctionFailed), message.to_owned());
+            failure.status =
+                statuses.is_valid(row).then(|| u16::try_from(statuses.value(row)).ok()).flatten();
+            Some(Known { outcome: Err(Failure::Function(Box::new(failure))), attempts })
+        });
+        Ok(read.collect())
+    }
+
+    /// Returns whether something is known of the batch that is taken in.
+    pub(super) const fn has_known(&self) -> bool {
+        !self.known.is_empty()
+    }
+
+    /// Returns what is known of a row of it.
+    pub(super) fn known(&self, row: u32) -> Option<KnownRow> {
+        self.known.get(row as usize).cloned().flatten()
+    }
+
+    /// Returns the positions, in the batch that is taken in, of the rows that are known.
+    pub(super) fn known_rows(&self) -> impl Iterator<Item = usize> {
+        self.known.iter().enumerate().filter_map(|(row, it)| it.as_ref().map(|_| row))
+    }
+
+    /// Notes that a row of it, at this position in the task, has failed before.
+    pub(super) fn note_known(&mut self, row: usize, ordinal: u64) -> usize {
+        let Some(Some(known)) = self.known.get(row) else { return 0 };
+        let Err(failure) = &known.outcome else { return 0 };
+        self.known_failures.insert(ordinal);
+        CallFailure::held_bytes(failure)
+    }
+
+    // --- what goes there ---
+
+    fn key_of(&self, batch: &InputBatch, row: usize) -> Key {
+        let keys = batch.hidden.column(self.key).as_fixed_size_binary_opt();
+        let key = keys.and_then(|keys| Key::try_from(keys.value(row)).ok());
+        // Its type was checked where the batch was taken.
+        key.unwrap_or_default()
+    }
+
+    /// Notes that a row is called.
+    pub(super) fn call(&mut self, batch: &Arc<InputBatch>, row: usize) {
+        let key = self.key_of(batch, row);
+        let input = self.config.keeps_input.then(|| (Arc::clone(batch), row));
+        self.called.insert(batch.ordinal(row), Called { key, input });
+    }
+
+    /// Begins with the results of a reply.
+    pub(super) fn begin_chunk(&mut self, chunk: &RecordBatch) {
+        self.row_bytes = chunk.get_array_memory_size() / chunk.num_rows().max(1);
+        self.entries.results.batches.push(chunk.clone());
+    }
+
+    /// Keeps results of that reply that a row is completed with.
+    pub(super) fn keep(&mut self, attempt: AttemptId, rows: ResultRows) {
+        self.fresh.push(Fresh { attempt, rows });
+    }
+
+    /// Enters what was kept, once the log of calls knows how these ended.
+    pub(super) fn enter(&mut self, log: &CallLog) {
+        let chunk = self.entries.results.batches.len().saturating_sub(1);
+        for Fresh { attempt, rows } in std::mem::take(&mut self.fresh) {
+            let Some(ordinal) = log.row_of(attempt.entry) else { continue };
+            let Some(called) = self.called.remove(&ordinal) else { continue };
+            let info = log.completed(ordinal);
+            // Nobody was asked, so nothing is saved by knowing it.
+            if info.attempts == 0 && !info.cached {
+                continue;
+            }
+            let range = rows.start as usize..(rows.start + rows.len) as usize;
+            let bytes = self.row_bytes * range.len();
+            self.entries.results.rows.extend(range.map(|row| (chunk, row)));
+            self.push(called, info, None, bytes);
+        }
+    }
+
+    /// Enters a row that has failed and leaves.
+    pub(super) fn enter_failure(
+        &mut self,
+        batch: &Arc<InputBatch>,
+        row: usize,
+        info: CallInfo,
+        failure: &RowFailure,
+    ) {
+        let ordinal = batch.ordinal(row);
+        self.called.remove(&ordinal);
+        if self.known_failures.remove(&ordinal) {
+            return;
+        }
+        let (key, keeps) = (self.key_of(batch, row), self.config.keeps_input);
+        let called = Called { key, input: keeps.then(|| (Arc::clone(batch), row)) };
+        let info = CallInfo { attempts: failure.attempts, status: failure.status, ..info };
+        let bytes = failure.message.len();
+        self.push(called, info, Some(failure), bytes);
+    }
+
+    /// Forgets a row that leaves, and was not entered.
+    pub(super) fn forget(&mut self, ordinal: u64) {
+        self.called.remove(&ordinal);
+    }
+
+    fn push(&mut self, called: Called, info: CallInfo, failure: Option<&RowFailure>, bytes: usize) {
+        let entries = &mut self.entries;
+        entries.keys.extend(called.key);
+        entries.infos.push(info);
+        entries.kinds.push(failure.map(|it| it.kind.clone().into_owned()));
+        entries.messages.push(failure.map(|it| it.message.clone()));
+        let end = i32::try_from(entries.results.rows.len()).unwrap_or(i32::MAX);
+        entries.ends.push(end);
+        if let Some((batch, row)) = called.input {
+            let last = entries.inputs.batches.last();
+            if !last.is_some_and(|last| Arc::ptr_eq(last, &batch)) {
+                entries.inputs.batches.push(batch);
+            }
+            entries.inputs.rows.push((entries.inputs.batches.len() - 1, row));
+        }
+        entries.bytes += bytes + size_of::<Key>() + size_of::<CallInfo>();
+        entries.since.get_or_insert(self.now);
+    }
+
+    /// Returns the number of the commit that has all that was entered.
+    pub(super) const fn open_commit(&self) -> u64 {
+        self.handed + if self.entries.ends.is_empty() { 0 } else { 1 }
+    }
+
+    /// Hands over what was entered, if that is due.
+    pub(super) fn commit(&mut self, urgency: Urgency) -> Result<Commits, TaskError> {
+        let done = self.config.journal.committed()?;
+        let Some(since) = self.entries.since else {
+            // Replies came, and nobody waited for them any more.
+            self.entries.results.batches.clear();
+            return Ok(Commits { done, due: None });
+        };
+        let due = since + self.config.interval;
+        let is_idle = done == self.handed;
+        let is_due = urgency == Urgency::Pressed
+            || due <= self.now
+            || self.entries.bytes >= self.config.max_bytes;
+        if urgency != Urgency::Last && !(is_idle && is_due) {
+            return Ok(Commits { done, due: is_idle.then_some(due) });
+        }
+        let entries = std::mem::take(&mut self.entries);
+        let entries = self.batch_of(entries).map_err(|error| unbuildable(&error))?;
+        self.handed += 1;
+        self.config.journal.append(self.handed, entries);
+        Ok(Commits { done: self.config.journal.committed()?, due: None })
+    }
+
+    /// Puts entries together.
+    fn batch_of(&self, entries: Entries) -> Result<RecordBatch, ArrowError> {
+        let Entries { keys, infos, kinds, messages, results, ends, inputs, .. } = entries;
+        let keys = FixedSizeBinaryArray::try_new(KEY_WIDTH, Buffer::from_vec(keys), None)?;
+        let numbers = |of: fn(&CallInfo) -> Option<i32>| -> ArrayRef {
+            Arc::new(infos.iter().map(of).collect::<Int32Array>())
+        };
+        let attempts = numbers(|it| i32::try_from(it.attempts).ok());
+        let statuses = numbers(|it| it.status.map(i32::from));
+        let costs: Float64Array = infos.iter().map(|it| it.cost).collect();
+        let values = gathered(self.results.fields(), &results.rows, |position| {
+            results.batches.iter().map(|it| ArrayRef::clone(it.column(position))).collect()
+        })?;
+        let offsets: ScalarBuffer<i32> = std::iter::once(0).chain(ends).collect();
+        let has_result: NullBuffer = kinds.iter().map(Option::is_none).collect::<Vec<_>>().into();
+        let item = Arc::new(Field::new("item", values.data_type().clone(), true));
+        let offsets = OffsetBuffer::new(offsets);
+        let lists = ListArray::try_new(item, offsets, Arc::new(values), Some(has_result))?;
+        let mut columns: Vec<(&str, ArrayRef)> = vec![
+            ("key", Arc::new(keys)),
+            ("attempt", attempts),
+            ("kind", Arc::new(StringArray::from(kinds))),
+            ("message", Arc::new(StringArray::from(messages))),
+            ("status", statuses),
+            ("cost", Arc::new(costs)),
+            ("result", Arc::new(lists)),
+        ];
+        if self.config.keeps_input {
+            let rows = gathered(self.input.fields(), &inputs.rows, |position| {
+                inputs.batches.iter().map(|it| ArrayRef::clone(it.batch.column(position))).collect()
+            })?;
+            columns.push(("input", Arc::new(rows)));
+        }
+        let fields = columns
+            .iter()
+            .map(|(name, column)| Field::new(*name, column.data_type().clone(), *name != "key"));
+        let schema = Schema::new(fields.collect::<Vec<_>>());
+        RecordBatch::try_new(Arc::new(schema), columns.into_iter().map(|(_, it)| it).collect())
+    }
+}
+
+/// Returns a place that Arrow has checked.
+fn offset(number: i32) -> usize {
+    usize::try_from(number).unwrap_or_default()
+}
+
+/// Puts rows together, as structs of `fields`, whose columns in all batches `columns` gives.
+fn gathered(
+    fields: &Fields,
+    rows: &[(usize, usize)],
+    columns: impl Fn(usize) -> Vec<ArrayRef>,
+) -> Result<StructArray, ArrowError> {
+    if fields.is_empty() {
+        return Ok(StructArray::new_empty_fields(rows.len(), None));
+    }
+    let gather = |position: usize| {
+        let arrays = columns(position);
+        if arrays.is_empty() {
+            let data_type: &DataType = fields[position].data_type();
+            return Ok(arrow::array::new_empty_array(data_type));
+        }
+        interleave(&arrays.iter().map(AsRef::as_ref).collect::<Vec<_>>(), rows)
+    };
+    let columns = (0..fields.len()).map(gather).collect::<Result<Vec<_>, _>>()?;
+    StructArray::try_new(fields.clone(), columns, None)
+}

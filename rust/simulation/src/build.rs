@@ -28,6 +28,7 @@ use sparkawait_task::task_codec::TaskCodec;
 use crate::columns::{error_name, info_name, input_schema, result_schema};
 use crate::scenario::{CallPlan, Failing, Mode, OperatorPlan, PoolPlan, Scenario};
 use crate::world::caching::WatchedCache;
+use crate::world::journal;
 use crate::world::noting::Noting;
 use crate::world::sharing::sources;
 use crate::world::{Shared, TaskClock};
@@ -63,6 +64,7 @@ pub fn build(
                 config.operator.channels = channels(&scenario.pools, calls);
                 config.rows.prices = prices(&scenario.pools, calls);
                 config.operator.ledgers = Some(sources(shared, site + branch));
+                config.rows.journal = scenario.journal.map(|it| journal::config(shared, it));
                 let cache = calls.cache.map(|it| {
                     let cache = WatchedCache::new(it, (site + branch, operator), shared);
                     Arc::new(cache) as Arc<dyn Layer>

@@ -20,6 +20,7 @@ use crate::order::Order;
 use crate::random::Random;
 use crate::scenario::{End, Failing, PartsPlan, Scenario};
 use crate::trace::{Broken, Event, What};
+use crate::world::journal::with_columns;
 use crate::world::{Feed, Shared};
 
 mod consumer;
@@ -197,7 +198,10 @@ impl Run {
         };
         let left = self.scenario.batches[self.next_batch..].iter().take(most);
         for rows in left {
-            let batch = input_batch(&self.scenario, self.shared.panics(), self.next_row, *rows);
+            let mut batch = input_batch(&self.scenario, self.shared.panics(), self.next_row, *rows);
+            if self.scenario.journal.is_some() {
+                batch = with_columns(&batch, self.next_row);
+            }
             self.next_row += i64::try_from(*rows).unwrap_or_default();
             self.next_batch += 1;
             self.came += rows;
@@ -357,6 +361,7 @@ impl Run {
                     world.compare_caches();
                     world.compare_requests(metrics);
                     world.check_pools();
+                    world.check_entered();
                 } else if world.model.is_ending {
                     let what = "it ended as if nothing had failed";
                     world.fail("a failure ends the task", what);

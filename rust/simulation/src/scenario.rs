@@ -50,6 +50,22 @@ pub struct Scenario {
     /// Whether the page of limits that others take from is full of channels that are long gone.
     #[serde(default)]
     pub is_crowded: bool,
+    /// Whether what rows come to is kept before they leave.
+    #[serde(default)]
+    pub journal: Option<JournalPlan>,
+}
+
+/// A journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JournalPlan {
+    /// Nanoseconds after which a commit begins.
+    pub interval: u64,
+    /// Or bytes.
+    pub max_bytes: usize,
+    /// Nanoseconds that a commit takes at most.
+    pub latency: u64,
+    /// Whether it has the rows that were asked for, too.
+    pub keeps_input: bool,
 }
 
 /// A panic on the thread of a task.
@@ -176,6 +192,7 @@ impl Scenario {
             panics: None,
             pools: Vec::new(),
             is_crowded: false,
+            journal: None,
         };
         drawn.draw_requests(seed);
         drawn.draw_others(seed);
@@ -184,6 +201,7 @@ impl Scenario {
         drawn.draw_panics(seed);
         drawn.draw_pools(seed);
         drawn.draw_contention(seed);
+        drawn.draw_journal(seed);
         drawn.sound()
     }
 
@@ -264,6 +282,17 @@ impl Scenario {
         self.calls_mut().for_each(|it| it.contend(random));
     }
 
+    /// Draws a journal for some of the tasks of one call.
+    fn draw_journal(&mut self, seed: u64) {
+        let random = &mut Random(seed.wrapping_mul(0x5851_F42D_4C95_7F2D) ^ 0x6A6F_7572);
+        self.journal = maybe(random, 25, |random| JournalPlan {
+            interval: pick(random, &[0, MICRO, 7 * MILLI, 200 * MILLI]),
+            max_bytes: pick(random, &[1, 331, 1 << 20]),
+            latency: pick(random, &[1, MICRO, 31 * MILLI, SECOND]),
+            keeps_input: random.in_a_hundred(30),
+        });
+    }
+
     /// Whether a thread drives it to its end while a consumer takes its output. A stream has the
     /// outputs of its parts, and who closes a task waits for its thread.
     pub fn is_driven(&self) -> bool {
@@ -284,6 +313,8 @@ impl Scenario {
     #[must_use]
     pub fn sound(mut self) -> Self {
         let rows = self.rows() as u64 * 3 + 10;
+        let is_one = self.operators.len() == 1 && !self.operators[0].is_fan_out;
+        self.journal = self.journal.filter(|_| is_one && self.parts.is_none());
         if self.parts.is_some() {
             // A task that goes on begins with all permits that are its own.
             self.calls_mut().for_each(|it| it.pools.clear());

@@ -41,6 +41,7 @@ fn candidates(of: &Scenario) -> Vec<Scenario> {
     with(&|it| it.parts.iter_mut().for_each(|parts| parts.moved = 0));
     with(&|it| it.end = End::Input);
     with(&|it| it.panics = None);
+    with(&|it| it.journal = None);
     with(&|it| it.pools.clear());
     with(&|it| it.pools.truncate(1));
     with(&|it| it.pools.iter_mut().for_each(|pool| pool.is_shared = false));

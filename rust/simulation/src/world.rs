@@ -30,12 +30,14 @@ use crate::trace::{Broken, Event, Id, Said, What};
 
 mod answering;
 pub mod caching;
+pub mod journal;
 pub mod noting;
 mod remarks;
 mod requesting;
 mod shared_limit;
 pub mod sharing;
 
+use journal::Commits;
 use shared_limit::{Page, Place, SharedLimit};
 
 /// Most looks at the clock in a row while neither time passes nor the task waits.
@@ -115,6 +117,8 @@ pub struct World {
     shared_counts: BTreeMap<usize, Bucket>,
     /// Permits that functions have together.
     pools: Vec<Option<Arc<Mutex<Stock>>>>,
+    /// What the journal was given, if there is one.
+    pub journal: Option<Commits>,
     /// Requests that were made and that the task must hear about.
     requested: Vec<(usize, AttemptId)>,
     /// The ways of replies.
@@ -176,6 +180,7 @@ impl Shared {
             shared_limits: BTreeMap::new(),
             shared_counts: BTreeMap::new(),
             pools: shared_limit::pools(scenario),
+            journal: scenario.journal.map(|plan| Commits::new(plan, scenario.seed)),
             requested: Vec::new(),
             replies: vec![None; plans.count()],
             input: VecDeque::new(),

@@ -58,6 +58,7 @@ impl Output {
                 return;
             }
             let now = world.now;
+            world.check_committed(path.row);
             let seen = world.model.put_out(path, now);
             let seen = seen.and_then(|()| self.order.left(path));
             let seen = seen.and_then(|()| check_captured(&world.model, batch, index, path));

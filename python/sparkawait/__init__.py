@@ -40,6 +40,7 @@ from sparkawait.exceptions import (
     how_to_install,
 )
 from sparkawait.functions import AsyncFunction, async_function
+from sparkawait.journal import Journal
 from sparkawait.limits import Adaptive, Batch, Channel, CircuitBreaker, Hedge
 from sparkawait.metrics import Metrics
 from sparkawait.options import WaitOptions
@@ -76,6 +77,7 @@ __all__ = [
     "CircuitBreaker",
     "ConfigurationError",
     "Hedge",
+    "Journal",
     "Metrics",
     "OnError",
     "PerJob",

@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 
 from sparkawait._checks import ColumnsLike, Duration, Size
 from sparkawait._schema.types import Row, SchemaLike
+from sparkawait.journal import JournalLike
 from sparkawait.limits import Adaptive, Batch, Channel, CircuitBreaker, Hedge
 from sparkawait.outcomes import Cache, CarryOver, OnErrorLike, Tuning, WatermarkStrategy
 from sparkawait.rate_limit import PerJob, RateLimits
@@ -29,6 +30,7 @@ class OwnArguments(TypedDict, total=False):
     on_timeout: Any | Callable[[Row], Any]
     info: str | None
     cache: Cache | str | bool | None
+    journal: JournalLike | None
     channel: Channel | ColumnsLike | None
     rate_limit: RateLimits | None
     circuit_breaker: CircuitBreaker | bool | None

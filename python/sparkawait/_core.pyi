@@ -17,6 +17,7 @@ __all__ = [
     "Harness",
     "HarnessSnapshot",
     "JournalPort",
+    "KeyTable",
     "LimitServer",
     "Log",
     "LookupServer",
@@ -379,6 +380,27 @@ class HarnessSnapshot:
 
     @property
     def objects(self) -> tuple[Any, ...]: ...
+
+@final
+class KeyTable:
+    """Where the rows are that have some keys: 24 bytes for each, found without the GIL."""
+
+    def __init__(self, takes_newest: bool) -> None: ...
+    def add(
+        self,
+        file: int,
+        name: str,
+        first: int,
+        keys: pa.FixedSizeBinaryArray,
+        times: pa.Int64Array,
+        results: pa.BooleanArray,
+    ) -> None: ...
+    def settle(self) -> None: ...
+    def forget(self, files: list[int]) -> None: ...
+    def find(self, keys: pa.FixedSizeBinaryArray) -> pa.Int64Array: ...
+    def __len__(self) -> int: ...
+    @property
+    def size(self) -> int: ...
 
 def _panicking(message: str) -> int: ...  # in debug builds only
 def too_many(

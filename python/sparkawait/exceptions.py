@@ -95,6 +95,7 @@ class ErrorKind(str, Enum):
     DESTINATION_UNAVAILABLE = "destination-unavailable"
     THREADS_HUNG = "threads-hung"
     BUDGET_SPENT = "budget-spent"
+    JOURNAL_INVALID = "journal-invalid"
 
     def __str__(self) -> str:
         """Returns the stable string."""

@@ -123,6 +123,14 @@ class NativeFunction(OfColumns, TakesOptions):
         return self.idempotent
 
     @property
+    def asks(self) -> Any:
+        """The question, and who gets it, as JSON takes it, without secrets and what connects to it.
+
+        ``None`` if that is not known, nor which columns it reads.
+        """
+        return None
+
+    @property
     def batching(self) -> Batch | None:
         """How rows are collected, if a call takes many of them; ``None``: a call a row."""
         return None

@@ -31,6 +31,7 @@ from sparkawait._option import (
     seconds,
 )
 from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.journal import JOURNAL
 from sparkawait.limits import CHANNEL, CIRCUIT_BREAKER, HEDGE, MAX_CONCURRENCY, Channel, the_batch
 from sparkawait.outcomes import CACHE, CARRY_OVER, INFO, ON_ERROR, TUNING, WATERMARK, Cache
 from sparkawait.rate_limit import RATE_LIMIT
@@ -135,6 +136,7 @@ class WaitOptions:  # noqa: PLW1641 - what it holds may not be hashable
     )
     info = INFO
     cache = CACHE
+    journal = JOURNAL
     channel = CHANNEL
     rate_limit = RATE_LIMIT
     circuit_breaker = CIRCUIT_BREAKER

@@ -42,7 +42,7 @@ LAYERS = (
     ("_checks",),
     ("_callables", "_option"),
     ("_schema",),
-    ("limits", "outcomes", "rate_limit", "retry", "secrets"),
+    ("journal", "limits", "outcomes", "rate_limit", "retry", "secrets"),
     ("_arguments",),
     ("options",),
     ("functions",),

@@ -7,6 +7,7 @@ from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -166,6 +167,19 @@ def with_cache(**given):
     return wait("ordered", cache=sa.Cache(**{"key": "id", **given}))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def in_a_folder_of_its_own(tmp_path_factory):
+    """Any text is the path of a journal."""
+    before = Path.cwd()
+    os.chdir(tmp_path_factory.mktemp("journals"))
+    yield
+    os.chdir(before)
+
+
+def with_journal(**given):
+    return wait("ordered", journal=sa.Journal(**{"path": "x", "version": 1, **given}))
+
+
 def with_channel(**given):
     return wait("ordered", channel=sa.Channel(**{"columns": "id", **given}))
 
@@ -305,6 +319,7 @@ CALLS = {
     ),
     "WaitOptions": (sa.WaitOptions, [*OPTIONS, "unknown"]),
     "Cache": (with_cache, parameters(sa.Cache)),
+    "Journal": (with_journal, parameters(sa.Journal)),
     "Channel": (with_channel, parameters(sa.Channel)),
     "Adaptive": (with_adaptive, parameters(sa.Adaptive)),
     "RateLimit": (with_rate, parameters(sa.RateLimit)),

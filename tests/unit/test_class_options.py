@@ -49,7 +49,8 @@ def plan(function, **given):
 
 
 def test_each_option_of_a_function_is_tried():
-    assert VALUES.keys() == OWN_OPTIONS.keys()
+    # A folder is one function's: the tests of journals have it.
+    assert VALUES.keys() == OWN_OPTIONS.keys() - {"journal"}
 
 
 @pytest.mark.parametrize("name", VALUES)

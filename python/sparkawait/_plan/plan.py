@@ -31,6 +31,7 @@ from sparkawait._checks import (
 )
 from sparkawait._core import Native, ResultColumns
 from sparkawait._plan.called import UNKNOWN, Facts, Growth
+from sparkawait._plan.journal import JournalPlan, check_not_chained
 from sparkawait._schema.types import check_input_names, timestamps_of
 from sparkawait._values.results import NoResults, OneResult, ResultBuilder, with_mark
 from sparkawait.exceptions import ConfigurationError, ErrorKind
@@ -196,6 +197,7 @@ class Plan:
             it comes otherwise.
         branches: The calls of several functions for each row, which this one waits for; its own
             function stands for all of them.
+        journal: The folder of known results, if there is one.
     """
 
     mode: Mode
@@ -221,6 +223,7 @@ class Plan:
     results: Results = "rows"
     is_input_known: bool = False
     branches: tuple[Plan, ...] = ()
+    journal: JournalPlan | None = None
 
     @property
     def function_name(self) -> str:
@@ -331,6 +334,8 @@ class Plan:
             require_key(input_schema, column, "cache", ErrorKind.CACHE_INVALID)
         for column in self.route or ():
             require_key(input_schema, column, "channel", ErrorKind.CHANNELS_INVALID)
+        if self.journal is not None:
+            self.journal.check_input(input_schema)
         self._check_costs(input_schema)
         if self.options.watermark is not None:
             require_timestamp(input_schema, str(self.options.watermark.column))
@@ -615,6 +620,7 @@ class Chain:
         check_no_rules(
             self.plans[-1], "chain=True", "leave it out: the next call gets what is left"
         )
+        check_not_chained(it.journal for it in (*self.operators, *plan.operators))
         schemas = self.schemas if schema is None else (*self.schemas, schema)
         return Chain((*self.plans, plan), schemas)
 

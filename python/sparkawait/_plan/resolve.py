@@ -32,6 +32,7 @@ from sparkawait._plan.called import (
     to_function,
     why_not_repeated,
 )
+from sparkawait._plan.journal import journal_of
 from sparkawait._plan.plan import (
     HERE,
     FunctionGroup,
@@ -242,10 +243,22 @@ def plan_of(call: Call, around: Around, name: str = "") -> Plan:
     route = _route(options, function)
     name = name or around.name(function.name)
     identity = "" if options.cache is None else identity_of(function, travels=around.travels)
+    schema = around.place.columns(call.declared_schema, function)
+    journal = None
+    if options.journal is not None:
+        if around.least_rows:
+            _refuse_journal_of_several(name)
+        journal = journal_of(
+            options.journal,
+            function,
+            schema,
+            hidden=around.hidden,
+            is_one=around.results == "one",
+        )
     plan = Plan(
         mode=cast("Mode", around.mode),
         function=function,
-        declared_schema=around.place.columns(call.declared_schema, function),
+        declared_schema=schema,
         options=options,
         capacity=rows,
         capacity_bytes=bound.bytes,
@@ -265,6 +278,7 @@ def plan_of(call: Call, around: Around, name: str = "") -> Plan:
         zones=around.place.zones,
         results=around.results,
         is_input_known=around.input_schema is not None,
+        journal=journal,
     )
     if options.carry_over is not None:
         check_no_rules(plan, "carry_over", "give the columns as a text, and check what comes out")
@@ -539,6 +553,13 @@ def _side_by_side(functions: Sequence[object], options: WaitOptions, around: Aro
         check_carries_one(plan)
     _check_input(plan, around)
     return plan
+
+
+def _refuse_journal_of_several(name: str) -> NoReturn:
+    refuse(
+        f"`journal` keeps results of one function a call, got it for `{name}` beside others; call"
+        " it alone, before or after them"
+    )
 
 
 def _branch_call(function: object, of_all: WaitOptions) -> Call:

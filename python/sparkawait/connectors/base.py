@@ -9,6 +9,7 @@ Made and checked on the driver, pickled, started in the executors.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -111,9 +112,33 @@ class Connector(NativeFunction):
         """Returns what tasks are told of this connector alone."""
         raise NotImplementedError
 
+    @property
+    def asks(self) -> dict[str, Any]:
+        """What decides about results: whom it asks, for what, and what it makes of the answer."""
+        own: Any = self
+        asked = self._asked(self._description(_named_secret))
+        return {"connector": self.connector, **asked, "how": own.options.how}
+
+    def _asked(self, description: dict[str, Any]) -> dict[str, Any]:
+        """Returns what of the description decides about results."""
+        raise NotImplementedError
+
     def _sources(self) -> tuple[Sources, dict[str, str]]:
         """Returns what reads secrets again that may change, and what tells them from others."""
         raise NotImplementedError
+
+
+def _named_secret(secret: Secret, form: str) -> str:  # noqa: ARG001 - as `LookUp`
+    """Replaces a secret by what names it."""
+    return repr(secret)
+
+
+_PASSWORD = re.compile(r"(?<=//)[^/@?#]*@|\bpassword\s*=\s*(?:'[^']*'|\S+)", re.IGNORECASE)
+
+
+def without_password(url: str) -> str:
+    """Returns an address without what its caller shows who it is."""
+    return _PASSWORD.sub("", url)
 
 
 # -- certificates of encrypted connections: whom to trust, and how to show who connects

@@ -15,7 +15,7 @@ from sparkawait import _core
 from sparkawait._checks import is_unicode, nullable, refuse, shown, warn_once
 from sparkawait._option import checked
 from sparkawait._schema.types import Declared, Model, duplicate
-from sparkawait.connectors.base import Connector
+from sparkawait.connectors.base import Connector, without_password
 from sparkawait.connectors.http_body import (
     Each,
     Items,
@@ -333,6 +333,33 @@ class HttpFunction(Connector):
             "redirects": options.client.redirects,
             "client": options.client.description(look_up),
         }
+
+    def _asked(self, description: dict[str, Any]) -> dict[str, Any]:
+        batch = description["batch"]
+        headers = [
+            (name.lower(), value)
+            for (name, value), (_, given) in zip(
+                description["headers"], self.options.headers, strict=True
+            )
+            if name.lower() not in _SHOWS_WHO and not isinstance(given, Secret)
+        ]
+        return {
+            **{name: description[name] for name in _ASKED},
+            "url": without_password(description["url"]),
+            "headers": headers,
+            "items": batch and [batch[it] for it in ("item", "around", "id", "error", "status")],
+        }
+
+
+_ASKED = (
+    *("method", "query", "body", "returns", "rows", "paths", "status", "response_headers"),
+    *("success", "missing"),
+)
+"""What of a description decides about results."""
+_SHOWS_WHO = frozenset(
+    {"authorization", "proxy-authorization", "cookie", "api-key", "x-api-key", "apikey"}
+)
+"""Headers that show who asks."""
 
 
 def _requests_of_process(calls: int) -> int:

@@ -38,6 +38,7 @@ from sparkawait.connectors.base import (
     CertificateOptions,
     Certificates,
     Connector,
+    without_password,
 )
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.secrets import (
@@ -246,6 +247,10 @@ class Lookup(Connector):
             **{name: getattr(options, name) for name in _AS_GIVEN},
             "parameters": self.parameters,
         }
+
+    def _asked(self, description: dict[str, Any]) -> dict[str, Any]:
+        dsn = without_password(description["server"]["dsn"])
+        return {"dsn": dsn, **{it: description[it] for it in ("statement", "args", "null_args")}}
 
     def described(self) -> Lookup:
         """Returns the function with the columns and types that the server says it has."""

@@ -20,6 +20,7 @@ from sparkawait.connectors.base import (
     Certificates,
     Connector,
     tls_words,
+    without_password,
 )
 from sparkawait.secrets import LookUp, Secret, Sources, reveal, sources_of
 
@@ -264,6 +265,10 @@ class RedisFunction(Connector):
             "reads": self.only_reads,
             "is_split": self.operation == "mget",
         }
+
+    def _asked(self, description: dict[str, Any]) -> dict[str, Any]:
+        urls = [without_password(it) for it in description["server"]["url"]]
+        return {"url": urls, **{it: description[it] for it in ("command", "options", "shape")}}
 
 
 def make(

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 from sparkawait._checks import ColumnsLike, Duration, Size
 from sparkawait._schema.types import ReturnsLike, Row, SchemaLike
 from sparkawait.functions import AsyncFunctionLike, AsyncFunctionsLike
+from sparkawait.journal import JournalLike
 from sparkawait.limits import Adaptive, Channel, CircuitBreaker, Hedge
 from sparkawait.metrics import Metrics
 from sparkawait.options import WaitOptions
@@ -44,6 +45,7 @@ def ordered_wait(
     on_timeout: Any | Callable[[Row], Any] = None,
     info: str | None = None,
     cache: Cache | str | bool | None = None,
+    journal: JournalLike | None = None,
     channel: Channel | ColumnsLike | None = None,
     rate_limit: RateLimits | None = None,
     circuit_breaker: CircuitBreaker | bool | None = None,
@@ -110,6 +112,10 @@ def ordered_wait(
             `sa.Cache(max_rows=, max_bytes=, expire_after_write=, expire_after_access=,
             cache_missing=, key=)`; `"10min"` sets its `expire_after_write`, `True` means
             `sa.Cache()`.
+        journal: A folder that keeps the results of calls, so that a task that runs again and the
+            next job do not call for what is known: a path or a URL, or `sa.Journal(path, key=,
+            version=, max_age=, again=, keep_input=)`. A Python function needs its `version=`. Not
+            for streams.
         channel: The destination of a row, such as its host or tenant: a column, an expression, or
             several. A slow destination does not hold up the others. Each gets a tenth of the calls,
             unless `sa.Channel("tenant", count=3)` gives the number of destinations
@@ -163,6 +169,7 @@ def unordered_wait(
     on_timeout: Any | Callable[[Row], Any] = None,
     info: str | None = None,
     cache: Cache | str | bool | None = None,
+    journal: JournalLike | None = None,
     channel: Channel | ColumnsLike | None = None,
     rate_limit: RateLimits | None = None,
     circuit_breaker: CircuitBreaker | bool | None = None,
@@ -222,6 +229,10 @@ def unordered_wait(
             `sa.Cache(max_rows=, max_bytes=, expire_after_write=, expire_after_access=,
             cache_missing=, key=)`; `"10min"` sets its `expire_after_write`, `True` means
             `sa.Cache()`.
+        journal: A folder that keeps the results of calls, so that a task that runs again and the
+            next job do not call for what is known: a path or a URL, or `sa.Journal(path, key=,
+            version=, max_age=, again=, keep_input=)`. A Python function needs its `version=`. Not
+            for streams.
         channel: The destination of a row, such as its host or tenant: a column, an expression, or
             several. A slow destination does not hold up the others. Each gets a tenth of the calls,
             unless `sa.Channel("tenant", count=3)` gives the number of destinations
@@ -269,6 +280,7 @@ def key_ordered_wait(
     on_timeout: Any | Callable[[Row], Any] = None,
     info: str | None = None,
     cache: Cache | str | bool | None = None,
+    journal: JournalLike | None = None,
     channel: Channel | ColumnsLike | None = None,
     rate_limit: RateLimits | None = None,
     circuit_breaker: CircuitBreaker | bool | None = None,
@@ -330,6 +342,10 @@ def key_ordered_wait(
             `sa.Cache(max_rows=, max_bytes=, expire_after_write=, expire_after_access=,
             cache_missing=, key=)`; `"10min"` sets its `expire_after_write`, `True` means
             `sa.Cache()`.
+        journal: A folder that keeps the results of calls, so that a task that runs again and the
+            next job do not call for what is known: a path or a URL, or `sa.Journal(path, key=,
+            version=, max_age=, again=, keep_input=)`. A Python function needs its `version=`. Not
+            for streams.
         channel: The destination of a row, such as its host or tenant: a column, an expression, or
             several. A slow destination does not hold up the others. Each gets a tenth of the calls,
             unless `sa.Channel("tenant", count=3)` gives the number of destinations
@@ -379,6 +395,7 @@ def async_udf(
     on_timeout: Any | Callable[[Row], Any] = None,
     info: str | None = None,
     cache: Cache | str | bool | None = None,
+    journal: JournalLike | None = None,
     channel: Channel | ColumnsLike | None = None,
     rate_limit: RateLimits | None = None,
     circuit_breaker: CircuitBreaker | bool | None = None,
@@ -407,6 +424,7 @@ def async_udf(
     on_timeout: Any | Callable[[Row], Any] = None,
     info: str | None = None,
     cache: Cache | str | bool | None = None,
+    journal: JournalLike | None = None,
     channel: Channel | ColumnsLike | None = None,
     rate_limit: RateLimits | None = None,
     circuit_breaker: CircuitBreaker | bool | None = None,
@@ -435,6 +453,7 @@ def async_udf(
     on_timeout: Any | Callable[[Row], Any] = None,
     info: str | None = None,
     cache: Cache | str | bool | None = None,
+    journal: JournalLike | None = None,
     channel: Channel | ColumnsLike | None = None,
     rate_limit: RateLimits | None = None,
     circuit_breaker: CircuitBreaker | bool | None = None,
@@ -509,6 +528,10 @@ def async_udf(
             `sa.Cache(max_rows=, max_bytes=, expire_after_write=, expire_after_access=,
             cache_missing=, key=)`; `"10min"` sets its `expire_after_write`, `True` means
             `sa.Cache()`.
+        journal: A folder that keeps the results of calls, so that a task that runs again and the
+            next job do not call for what is known: a path or a URL, or `sa.Journal(path, key=,
+            version=, max_age=, again=, keep_input=)`. A Python function needs its `version=`. Not
+            for streams.
         channel: The destination of a row, such as its host or tenant: a column, an expression, or
             several. A slow destination does not hold up the others. Each gets a tenth of the calls,
             unless `sa.Channel("tenant", count=3)` gives the number of destinations

@@ -144,6 +144,8 @@ error_kinds! {
     ThreadsHung = "threads-hung",
     /// A budget of permits has less left than a call of the row costs.
     BudgetSpent = "budget-spent",
+    /// The folder of a journal is not what the call needs, or cannot be reached or written.
+    JournalInvalid = "journal-invalid",
 }
 
 impl ErrorKind {

@@ -14,6 +14,7 @@ mod guard;
 mod harness;
 mod interruptible;
 mod journal;
+mod key_table;
 mod limit_headers;
 #[cfg(feature = "redis")]
 mod limit_server;
@@ -49,6 +50,8 @@ mod _core {
     use crate::harness::{Harness, HarnessSnapshot};
     #[pymodule_export]
     use crate::journal::JournalPort;
+    #[pymodule_export]
+    use crate::key_table::KeyTable;
     #[pymodule_export]
     use crate::limit_headers::{announced_delay, header_seconds};
     #[cfg(feature = "redis")]

@@ -1,0 +1,381 @@
+# SPDX-License-Identifier: Apache-2.0
+# PyArrow's stubs leave much of its types open:
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
+# pyright: reportMissingTypeArgument=false
+"""The journal of one task: what is known of its rows, and what it adds.
+
+```text
+  input batch --with_known--> the batch, the key of each row, and what is known of it
+  completed rows --write--> a file under a name of its own --finish--> one file of the task
+```
+
+A file appears as a whole, and nobody changes it. A task writes several files as one before it
+deletes them: a crash between the two leaves rows twice, which are one row for each reader.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from typing import Any, cast
+
+import pyarrow as pa
+from pyarrow import compute, parquet
+
+from sparkawait._core import content_keys
+from sparkawait._plan.journal import Folder, JournalPlan, identity_in, reached, stored, whose
+from sparkawait._worker.feeder import with_bytes
+from sparkawait._worker.known_rows import OK, KnownRows, parquet_file, retyped
+from sparkawait.exceptions import AsyncIOError, ErrorKind
+
+__all__ = ["KEY", "KNOWN", "TaskJournal", "columns_of"]
+
+pc: Any = compute
+_logger = logging.getLogger("sparkawait")
+
+KEY = "__sparkawait_key"
+KNOWN = "__sparkawait_known"
+_MEGABYTE = 1 << 20
+_GROUP_ROWS = 1024
+_GROUP_BYTES = _MEGABYTE
+_FILES = 128
+"""Files of a task, from which on they are put together before its end."""
+_LARGE_BYTES = 16 * _MEGABYTE
+"""A file of this size is left as it is."""
+_MOST_FOLDERS = 4
+
+_KNOWN_FIELDS = [
+    pa.field("kind", pa.string()),
+    pa.field("message", pa.string()),
+    pa.field("attempt", pa.int32()),
+    pa.field("status", pa.int32()),
+    pa.field("cost", pa.float64()),
+]
+
+
+def columns_of(result_schema: pa.Schema) -> pa.Schema:
+    """Returns the two columns that a batch gets at its end before it goes to the operator."""
+    result = pa.field("result", pa.list_(pa.struct(list(result_schema))))
+    return pa.schema(
+        [
+            pa.field(KEY, pa.binary(16), nullable=False),
+            pa.field(KNOWN, pa.struct([*_KNOWN_FIELDS, result])),
+        ]
+    )
+
+
+_known: OrderedDict[tuple[Any, ...], KnownRows] = OrderedDict()
+"""What the tasks of this process know of folders, the one that was used last behind the others."""
+
+
+def _known_rows(plan: JournalPlan, folder: Folder, result: Any) -> KnownRows:
+    has_age = plan.max_age is not None
+    which = (plan.path, plan.mark, str(result), has_age, plan.keeps_failures)
+    found = _known.pop(which, None)
+    if found is None:
+        found = KnownRows(folder, result, takes_newest=has_age, keeps_failures=plan.keeps_failures)
+    _known[which] = found
+    while len(_known) > _MOST_FOLDERS:
+        _known.popitem(last=False)
+    return found
+
+
+class TaskJournal:
+    """The journal of a task.
+
+    Args:
+        plan: What the plan says of it.
+        result_schema: The columns of results, as the operator has them.
+        stage: Number of the stage, of the partition and of the attempt, for the names of files.
+        partition: See there.
+        attempt: See there.
+
+    Attributes:
+        interval: Seconds after which what is completed is committed.
+        max_bytes: Or bytes of it.
+        keep_input: Whether rows are written with what they came with.
+
+    Raises:
+        ConfigurationError: If the folder is not the one that the driver has opened, or cannot be
+            read.
+    """
+
+    def __init__(
+        self,
+        plan: JournalPlan,
+        result_schema: pa.Schema,
+        *,
+        stage: int,
+        partition: int,
+        attempt: int,
+    ) -> None:
+        """Reads the keys of the folder."""
+        self._plan = plan
+        self._folder = plan.folder()
+        self._columns = columns_of(result_schema)
+        # The mark of a column function says what an empty list of results says.
+        fields = list(result_schema)[: -1 if plan.is_one else None]
+        self._result_schema = pa.schema(fields)
+        self._stored = stored(self._result_schema)
+        self._identity: bytes | None = None
+        run = uuid.uuid4().hex[:12]
+        self._name = f"{run}-s{stage}-p{partition}-a{attempt}"
+        self._number = 0
+        self._files: list[tuple[str, int]] = []
+        is_local = self._folder.is_local
+        self.interval = 0.2 if is_local else 2.0
+        self.max_bytes = _MEGABYTE if is_local else 8 * _MEGABYTE
+        self.keep_input = plan.keep_input
+        result = self._stored.field("result").type
+        self._rows = _known_rows(plan, self._folder, result)
+        reached(plan.path, lambda: self._rows.refresh(self._oldest), at_once=False)
+
+    @property
+    def _oldest(self) -> int | None:
+        age = self._plan.max_age
+        return None if age is None else time.time_ns() // 1000 - round(age * 1e6)
+
+    # -- what is known
+
+    def with_known(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Returns a batch of input with the keys of its rows, and with what is known of them."""
+        keys = self._keys(batch)
+        known = self._known(keys)
+        schema = pa.schema(
+            [*batch.schema, *self._columns], metadata=cast("Any", batch.schema.metadata)
+        )
+        return pa.RecordBatch.from_arrays([*batch.columns, keys, known], schema=schema)
+
+    def _keys(self, batch: pa.RecordBatch) -> Any:
+        if self._identity is None:
+            self._identity = identity_in(self._plan, batch.schema)
+        read = self._plan.read_from(batch.schema)
+        if not read:
+            # All rows ask for the same. A batch without columns does not know how many it has.
+            one = content_keys(pa.record_batch([pa.nulls(1)], [""]), self._identity)
+            return one.take(pa.array([0] * batch.num_rows, pa.int64()))
+        fields = [batch.schema.field(at) for at in read]
+        columns = [batch.column(at) for at in read]
+        return _keys_of(
+            pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)), self._identity
+        )
+
+    def _known(self, keys: Any) -> Any:
+        field = self._columns.field(KNOWN)
+        found = self._rows.rows(keys, self._oldest)
+        if found is None:
+            return pa.nulls(len(keys), field.type)
+        kinds = found.field("kind")
+        is_result = pc.equal(kinds, OK)
+        kinds = pc.if_else(is_result, pa.scalar(None, pa.string()), kinds)
+        arrays = [kinds, *(found.field(it.name) for it in _KNOWN_FIELDS[1:])]
+        results = found.field("result")
+        is_unknown = pc.is_null(is_result)
+        if self._plan.is_one:
+            results, is_other = _with_mark(results, self._columns)
+            is_unknown = pc.or_(is_unknown, is_other)
+        arrays.append(retyped(results, field.type.field("result").type))
+        fields = [field.type.field(at) for at in range(field.type.num_fields)]
+        return pa.StructArray.from_arrays(arrays, fields=fields, mask=is_unknown)
+
+    # -- what is added
+
+    def write(self, entries: pa.RecordBatch) -> None:
+        """Commits rows that are completed: they are in the folder when this returns.
+
+        Raises:
+            AsyncIOError: If they cannot be written.
+        """
+        rows = self._table(entries)
+        self._number += 1
+        self._put(f"9{self._number:06}", [rows])
+        small = [it for it in self._files if it[0].rpartition("-")[2].startswith("9")]
+        if len(small) >= _FILES:
+            self._merge(small, "8")
+
+    def finish(self) -> None:
+        """Puts the files of the task together."""
+        self._merge(self._files, "7")
+
+    def _table(self, entries: pa.RecordBatch) -> pa.Table:
+        count = entries.num_rows
+        results = entries.column("result")
+        if self._plan.is_one:
+            results = _without_mark(results)
+        columns: dict[str, Any] = {
+            "key": entries.column("key"),
+            "function": pa.array([self._plan.function] * count, pa.string()),
+            "version": pa.array([self._plan.version] * count, pa.string()),
+            "at": pa.array([time.time_ns() // 1000] * count, pa.timestamp("us", "UTC")),
+            "attempt": entries.column("attempt"),
+            "kind": pc.fill_null(entries.column("kind"), OK),
+            "message": entries.column("message"),
+            "result": results,
+            "cost": entries.column("cost"),
+            "status": entries.column("status"),
+            "request_id": pa.nulls(count, pa.string()),
+        }
+        schema = self._stored
+        if self.keep_input and "input" in entries.schema.names:
+            columns["input"] = entries.column("input")
+            schema = stored(self._result_schema, pa.schema(list(columns["input"].type)))
+        arrays = [retyped(columns[it.name], it.type) for it in schema]
+        return pa.Table.from_arrays(arrays, schema=schema)
+
+    def _put(self, number: str, tables: Iterable[pa.Table]) -> None:
+        name = f"{self._name}-{number}.parquet"
+        data = encoded(tables)
+        try:
+            self._folder.write(name, data)
+        except (OSError, pa.ArrowException) as error:
+            msg = (
+                f"the journal at {self._folder.path} cannot be written on the host"
+                f" {socket.gethostname()} with {whose(self._plan.path)}: {error}; rows that are not"
+                " in it are called for again"
+            )
+            raise AsyncIOError(msg, ErrorKind.JOURNAL_INVALID) from error
+        self._files.append((name, data.size))
+
+    def _merge(self, files: list[tuple[str, int]], level: str) -> None:
+        """Puts files together. What goes wrong leaves them as they are."""
+        part: list[str] = []
+        size = 0
+        for name, bytes_of in [*files, ("", _LARGE_BYTES)]:
+            if size + bytes_of > _LARGE_BYTES:
+                self._merge_part(part, level)
+                part, size = [], 0
+            if bytes_of < _LARGE_BYTES:
+                part.append(name)
+                size += bytes_of
+
+    def _merge_part(self, names: list[str], level: str) -> None:
+        if len(names) < 2:  # noqa: PLR2004
+            return
+        try:
+            self._number += 1
+            # Before its parts in the order of names, so that it is taken where both are there.
+            self._put(f"{level}{self._number:06}", self._groups_of(names))
+            for name in names:
+                self._folder.delete(name)
+            self._files = [it for it in self._files if it[0] not in names]
+        except (OSError, pa.ArrowException, AsyncIOError) as error:
+            _logger.warning(
+                "files of the journal at %s stay apart, as they could not be put together: %s",
+                self._folder.path,
+                error,
+            )
+
+    def _groups_of(self, names: list[str]) -> Iterator[pa.Table]:
+        for name in names:
+            with self._folder.open(name) as source, parquet_file(source) as file:
+                for group in range(file.num_row_groups):
+                    yield file.read_row_group(group, use_threads=False)
+
+
+def encoded(tables: Iterable[pa.Table]) -> Any:
+    """Returns the bytes of a file with the rows of some tables, in row groups of one size."""
+    sink = pa.BufferOutputStream()
+    writer: parquet.ParquetWriter | None = None
+    held: list[pa.Table] = []
+    for table in tables:
+        if writer is None:
+            writer = _writer(sink, table.schema)
+        held.append(table)
+        rows, size = sum(it.num_rows for it in held), sum(it.nbytes for it in held)
+        if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
+            _write_groups(writer, held)
+            held = []
+    if writer is not None:
+        if held:
+            _write_groups(writer, held)
+        writer.close()
+    return sink.getvalue()
+
+
+def _write_groups(writer: parquet.ParquetWriter, tables: list[pa.Table]) -> None:
+    rows = pa.concat_tables(tables)
+    each = max(rows.nbytes // max(rows.num_rows, 1), 1)
+    writer.write_table(rows, row_group_size=max(min(_GROUP_ROWS, _GROUP_BYTES // each), 1))
+
+
+def _writer(sink: Any, schema: pa.Schema) -> parquet.ParquetWriter:
+    options: dict[str, Any] = {
+        "compression": "zstd",
+        "use_dictionary": ["function", "version", "kind", "message"],
+        "write_statistics": ["at", "kind"],
+    }
+    try:
+        return parquet.ParquetWriter(sink, schema, write_page_checksum=True, **options)
+    except TypeError:  # PyArrow 14
+        return parquet.ParquetWriter(sink, schema, **options)
+
+
+# -- keys of rows, also of those whose texts are not UTF-8
+
+
+def _keys_of(batch: pa.RecordBatch, identity: bytes) -> Any:
+    try:
+        return content_keys(batch, identity)
+    except pa.ArrowException:
+        count = batch.num_rows
+        if count <= 1:
+            return content_keys(with_bytes(batch), identity)
+    # A row has the key that it has in any other batch.
+    halves = batch.slice(0, count // 2), batch.slice(count // 2)
+    return pa.concat_arrays([_keys_of(it, identity) for it in halves])
+
+
+# -- results of column functions: one row or null, where a journal has a list of rows
+
+
+def _without_mark(results: Any) -> Any:
+    """Returns lists without the rows that have no mark."""
+    rows = results.flatten()
+    marks = pc.fill_null(_last(rows), False)  # noqa: FBT003
+    fields = [rows.type.field(at) for at in range(rows.type.num_fields - 1)]
+    children = [rows.field(at) for at in range(len(fields))]
+    kept = pa.StructArray.from_arrays(children, fields=fields).filter(marks)
+    return _lists(results, pc.list_parent_indices(results).filter(marks), kept)
+
+
+def _lists(like: Any, parents: Any, rows: Any) -> Any:
+    counts = [0] * len(like)
+    for parent in parents.to_pylist():
+        counts[parent] += 1
+    offsets = [0]
+    for count in counts:
+        offsets.append(offsets[-1] + count)
+    made = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), rows)
+    valid = pc.if_else(
+        like.is_valid(), pa.array(range(len(like)), pa.int64()), pa.scalar(None, pa.int64())
+    )
+    return made.take(valid)
+
+
+def _with_mark(results: Any, columns: pa.Schema) -> tuple[Any, Any]:
+    """Returns lists of one row with a mark, and whether there were several."""
+    row = columns.field(KNOWN).type.field("result").type.value_type
+    fields = [row.field(at) for at in range(row.num_fields)]
+    counts = pc.list_value_length(results).to_pylist()
+    indices: list[int | None] = []
+    behind = 0
+    for count in counts:
+        indices.append(behind if count else None)
+        behind += count or 0
+    rows = results.flatten().take(pa.array(indices, pa.int64()))
+    marks = pa.array([True if count else None for count in counts], pa.bool_())
+    children = [retyped(rows.field(at), fields[at].type) for at in range(len(fields) - 1)]
+    marked = pa.StructArray.from_arrays([*children, marks], fields=fields)
+    made = pa.ListArray.from_arrays(pa.array(range(len(counts) + 1), pa.int32()), marked)
+    valid = [at if count is not None else None for at, count in enumerate(counts)]
+    is_other = pa.array([(count or 0) > 1 for count in counts])
+    return made.take(pa.array(valid, pa.int64())), is_other
+
+
+def _last(rows: Any) -> Any:
+    return rows.field(rows.type.num_fields - 1)

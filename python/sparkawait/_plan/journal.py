@@ -43,6 +43,7 @@ __all__ = [
     "Folder",
     "JournalPlan",
     "check_not_chained",
+    "check_rows",
     "folder_of",
     "identity_in",
     "journal_of",
@@ -316,20 +317,6 @@ class JournalPlan:
     keep_input: bool
     mark: str | None
 
-    def check_input(self, input_schema: pa.Schema) -> None:
-        """Checks that rows have keys.
-
-        Raises:
-            ConfigurationError: If a column of the key is missing, or of a type without an encoding.
-        """
-        for column in self.columns or ():
-            require_column(input_schema, column, "key of Journal")
-        fields = [input_schema.field(at) for at in self.read_from(input_schema)]
-        arrays = [pa.nulls(0, it.type) for it in fields]
-        content_keys(pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields)), b"")
-        if self.keep_input:
-            _check_storable(input_schema)
-
     def read_from(self, schema: pa.Schema) -> list[int]:
         """Returns the positions of the columns that a key is made of."""
         if self.columns is None:
@@ -343,6 +330,23 @@ class JournalPlan:
             ConfigurationError: If it is not the one that the driver has opened.
         """
         return _checked_folder(self.path, self.mark)
+
+
+def check_rows(journal: JournalPlan | None, rows: pa.Schema) -> None:
+    """Checks that rows have keys, where there is a journal.
+
+    Raises:
+        ConfigurationError: If a column of the key is missing, or of a type without an encoding.
+    """
+    if journal is None:
+        return
+    for column in journal.columns or ():
+        require_column(rows, column, "key of Journal")
+    fields = [rows.field(at) for at in journal.read_from(rows)]
+    arrays = [pa.nulls(0, it.type) for it in fields]
+    content_keys(pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields)), b"")
+    if journal.keep_input:
+        _check_storable(rows)
 
 
 def check_not_chained(journals: Iterable[JournalPlan | None]) -> None:

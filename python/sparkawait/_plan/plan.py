@@ -31,7 +31,7 @@ from sparkawait._checks import (
 )
 from sparkawait._core import Native, ResultColumns
 from sparkawait._plan.called import UNKNOWN, Facts, Growth
-from sparkawait._plan.journal import JournalPlan, check_not_chained
+from sparkawait._plan.journal import JournalPlan, check_not_chained, check_rows
 from sparkawait._schema.types import check_input_names, timestamps_of
 from sparkawait._values.results import NoResults, OneResult, ResultBuilder, with_mark
 from sparkawait.exceptions import ConfigurationError, ErrorKind
@@ -334,8 +334,7 @@ class Plan:
             require_key(input_schema, column, "cache", ErrorKind.CACHE_INVALID)
         for column in self.route or ():
             require_key(input_schema, column, "channel", ErrorKind.CHANNELS_INVALID)
-        if self.journal is not None:
-            self.journal.check_input(input_schema)
+        check_rows(self.journal, rows)
         self._check_costs(input_schema)
         if self.options.watermark is not None:
             require_timestamp(input_schema, str(self.options.watermark.column))

@@ -50,7 +50,7 @@ from sparkawait.retry import RetryAfter
 from sparkawait.secrets import secret
 
 if TYPE_CHECKING:
-    from sparkawait import spark, testing
+    from sparkawait import llm, spark, testing
     from sparkawait.spark import (
         async_udf,
         drain,
@@ -96,6 +96,7 @@ __all__ = [
     "http",
     "job",
     "key_ordered_wait",
+    "llm",
     "ordered_wait",
     "postgres",
     "redis",
@@ -116,8 +117,8 @@ __version__ = VERSION
 
 def __getattr__(name: str) -> Any:
     """Imports the Spark functions when they are asked for, so that the rest needs no PySpark."""
-    if name == "testing":
-        return importlib.import_module("sparkawait.testing")
+    if name in ("llm", "testing"):
+        return importlib.import_module(f"sparkawait.{name}")
     if name in __all__:  # all others are here
         spark = _import_spark(name)
         found = spark if name == "spark" else getattr(spark, name)

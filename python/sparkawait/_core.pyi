@@ -21,6 +21,7 @@ __all__ = [
     "LimitServer",
     "Log",
     "LookupServer",
+    "ModelServer",
     "Native",
     "PartEnd",
     "Port",
@@ -40,6 +41,7 @@ __all__ = [
     "host_columns",
     "learn_zone",
     "listen_for_steps",
+    "read_json",
     "simple_string",
     "template_columns",
     "too_many",
@@ -312,6 +314,25 @@ class LookupServer:
     def stop(self) -> None: ...
 
 @final
+class ModelServer:
+    """The server of `sparkawait.testing` that stands in for models."""
+
+    def __new__(
+        cls,
+        settings: Any,
+        tokens: Callable[[str], int] | None,
+        answer: Callable[[str], str | None] | None,
+    ) -> Self: ...
+    @property
+    def port(self) -> int: ...
+    def stats(self) -> dict[str, int]: ...
+    def answered(self) -> dict[str, int]: ...
+    def set_faults(self, faults: list[tuple[str, float]]) -> None: ...
+    def stop(self) -> None: ...
+    @staticmethod
+    def hash_of(prompt: str) -> str: ...
+
+@final
 class Native:
     """The description of a native function, as a task takes it."""
 
@@ -408,6 +429,9 @@ def too_many(
 ) -> tuple[int, int] | None: ...
 def announced_delay(headers: dict[str, str], is_refused: bool) -> float | None: ...
 def content_keys(batch: pa.RecordBatch, function: bytes) -> pa.FixedSizeBinaryArray: ...
+def read_json(
+    texts: pa.RecordBatch, schema: pa.Schema, paths: list[tuple[str, str]]
+) -> tuple[pa.RecordBatch, list[tuple[int, str]]]: ...
 def header_seconds(text: str) -> float | None: ...
 def listen_for_steps() -> tuple[str, bytes]: ...
 def find_posted(step: str) -> tuple[str, bytes, bytes] | None: ...

@@ -96,6 +96,10 @@ class ErrorKind(str, Enum):
     THREADS_HUNG = "threads-hung"
     BUDGET_SPENT = "budget-spent"
     JOURNAL_INVALID = "journal-invalid"
+    REFUSAL = "refusal"
+    TRUNCATED = "truncated"
+    CONTENT_FILTER = "content-filter"
+    UNANSWERED = "unanswered"
 
     def __str__(self) -> str:
         """Returns the stable string."""

@@ -41,6 +41,7 @@ from sparkawait._callables import (
 from sparkawait._checks import ColumnExpression, ColumnLike, Duration, refuse, suggestion
 from sparkawait._core import Row
 from sparkawait._option import documented
+from sparkawait._schema.answers import Answers
 from sparkawait._schema.types import Model, SchemaLike, is_function, to_schema
 from sparkawait.exceptions import ElementTimeoutError, ErrorKind
 from sparkawait.limits import Batch
@@ -73,6 +74,8 @@ class NativeFunction(OfColumns, TakesOptions):
     result_schema: pa.Schema
     rules: Model | None = None
     """The class whose rules its rows keep, if it has some beside its types."""
+    answers: Answers | None = None
+    """How what calls bring is read where rows leave, if it is not what leaves."""
     input_columns: tuple[str, ...] = ()
     only_reads = False
     """Whether a call changes nothing and costs nothing, so that it is made again unasked."""

@@ -10,7 +10,7 @@ import functools
 import math
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, TypeAlias, cast
 
@@ -38,20 +38,22 @@ __all__ = [
     "Budget",
     "Cost",
     "Counts",
+    "Lengths",
     "Limit",
     "Limits",
     "Per",
     "PerJob",
     "RateLimit",
     "RateLimits",
+    "ResultCost",
     "Scope",
     "Sharing",
     "Terms",
     "checked_limits",
 ]
 
-Cost: TypeAlias = int | ColumnLike | Callable[[Any], float]
-"""What a row costs: a number, a column, ``"usual"``, or a function of the row."""
+ResultCost: TypeAlias = str | Mapping[str, float]
+"""The column of the results with what a call has cost, or weights of several."""
 
 Scope = Literal["task", "host", "job"]
 Counts = Literal["requests", "tokens", "other"]
@@ -80,7 +82,8 @@ class Terms(NamedTuple):
     usual: bool
     cost_column: str | None
     cost_function: Callable[[Any], float] | None
-    result_cost: list[str] | None
+    cost_lengths: tuple[list[str], float, float] | None
+    result_cost: list[tuple[list[str], float]] | None
     per_channel: bool
     counts: Counts
     per_request: bool
@@ -98,6 +101,30 @@ class Terms(NamedTuple):
     def __repr__(self) -> str:
         """Shows it without the secret of its server."""
         return f"Terms({self.name!r})"
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """A cost that follows from the bytes that columns have as texts; no Python runs for a row.
+
+    Attributes:
+        columns: The columns.
+        weight: What a byte costs.
+        constant: What all rows cost.
+    """
+
+    columns: tuple[str, ...]
+    weight: float
+    constant: float = 0.0
+
+    @property
+    def terms(self) -> tuple[list[str], float, float]:
+        """The same as a task takes it."""
+        return list(self.columns), self.weight, self.constant
+
+
+Cost: TypeAlias = int | ColumnLike | Callable[[Any], float] | Lengths
+"""What a row costs: a number, a column, ``"usual"``, or a function of the row."""
 
 
 @with_known_names
@@ -120,12 +147,13 @@ class RateLimit:
             ten bursts, whichever is most. A cost above `burst` waits for the whole burst.
             ``"usual"``: what 19 of 20 calls have cost at most, of the last 256 of the task whose
             cost is known (`result_cost`, ``context.settle``). Before 30 are known, each takes the
-            whole burst.
+            whole burst, or `first_cost`.
         result_cost: The result column with the real cost of the call, or a field in one
-            (``"usage.total"``). `cost` is then the estimate that is taken before the call.
-            Afterwards the difference comes back, or is taken from later calls, up to what one call
-            may take. The first row of a call counts. Without a valid value, and if the call fails,
-            `cost` stands.
+            (``"usage.total"``); or several, each with its weight, which are added up:
+            ``{"usage.input": 1, "usage.output": 5}``. `cost` is then the estimate that is taken
+            before the call. Afterwards the difference comes back, or is taken from later calls, up
+            to what one call may take. The first row of a call counts. Without a valid value, and if
+            the call fails, `cost` stands.
         scope: Who shares the limit. ``"job"``: all tasks of the application stay below it together,
             on all hosts. On a cluster they ask a small server in the driver's process for permits;
             it listens at ``spark.sparkawait.port``, by default any free port, of
@@ -176,15 +204,18 @@ class RateLimit:
     scope: Scope | None = None
     per_channel: bool = False
     name: str | None = None
-    result_cost: str | None = None
+    result_cost: ResultCost | None = None
     counts: Counts | None = None
     per: Per = "row"
     server: str | None = field(default=None, repr=False)
+    first_cost: int | None = None
 
     scale: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         """Checks the values."""
+        if self.first_cost is not None:
+            _check_count("first_cost", self.first_cost, 1)
         permits, _ = _parse_rate(self.rate)
         _check_count("rate", permits, 1)
         if self.burst is not None:
@@ -197,9 +228,7 @@ class RateLimit:
         _check_home(self.name, self.server, _OF)
         if self.server is not None and self.scope not in {None, "job"}:
             _refuse(f"`server` of RateLimit keeps limits of scope 'job', not {shown(self.scope)}")
-        if self.result_cost is not None:
-            rule = "the name of a column of the results"
-            text(self.result_cost, "result_cost", rule, of=_OF, kind=_KIND)
+        _check_result_cost(self.result_cost, _OF)
         if self.counts is not None:
             choice(self.counts, "counts", "requests", "tokens", "other", of=_OF, kind=_KIND)
         choice(self.per, "per", "row", "request", of=_OF, kind=_KIND)
@@ -280,7 +309,7 @@ class RateLimit:
         cost = self.cost
         burst = max(burst // parts, 1)
         if self.is_usual:
-            cost = burst
+            cost = min(self.first_cost or burst, burst)
         held_parts = min(parts, sharing.executor_cores or os.cpu_count() or 1)
         return Terms(
             label=self.label,
@@ -291,7 +320,8 @@ class RateLimit:
             cost=cost if isinstance(cost, int) else 1,
             usual=self.is_usual,
             cost_column=cost if isinstance(cost, str) else None,
-            cost_function=None if isinstance(cost, (int, str)) else cast("Any", cost),
+            cost_function=None if isinstance(cost, (int, str, Lengths)) else cast("Any", cost),
+            cost_lengths=cost.terms if isinstance(cost, Lengths) else None,
             result_cost=None,
             per_channel=self.per_channel,
             counts=self.counts or ("requests" if self.counts_calls else "tokens"),
@@ -342,8 +372,8 @@ class Budget:
     """
 
     total: float
-    cost: float | ColumnLike | Callable[[Any], float] = 1
-    result_cost: str | None = None
+    cost: float | ColumnLike | Callable[[Any], float] | Lengths = 1
+    result_cost: ResultCost | None = None
     name: str | None = None
     server: str | None = field(default=None, repr=False)
 
@@ -361,9 +391,7 @@ class Budget:
         else:
             _check_cost(self.cost, _OF_BUDGET)
         _check_home(self.name, self.server, _OF_BUDGET)
-        if self.result_cost is not None:
-            rule = "the name of a column of the results"
-            text(self.result_cost, "result_cost", rule, of=_OF_BUDGET, kind=_KIND)
+        _check_result_cost(self.result_cost, _OF_BUDGET)
 
     @property
     def label(self) -> str:
@@ -391,7 +419,8 @@ class Budget:
             permits=int(self.total * _SCALE),
             cost=math.ceil(cost * _SCALE) if is_fixed else 1,
             cost_column=cost if isinstance(cost, str) else None,
-            cost_function=None if is_fixed or isinstance(cost, str) else cost,
+            cost_function=None if is_fixed or isinstance(cost, (str, Lengths)) else cost,
+            cost_lengths=cost.terms if isinstance(cost, Lengths) else None,
             scale=_SCALE,
         )
 
@@ -462,6 +491,7 @@ def _terms_of_stock(
     cost: int = 1,
     cost_column: str | None = None,
     cost_function: Any = None,
+    cost_lengths: Any = None,
     scale: int = 1,
 ) -> Terms:
     server = limit.server or sharing.stocks
@@ -475,6 +505,7 @@ def _terms_of_stock(
         usual=False,
         cost_column=cost_column,
         cost_function=cost_function,
+        cost_lengths=cost_lengths,
         result_cost=None,
         per_channel=False,
         counts="other",
@@ -644,10 +675,19 @@ def _check_home(name: object, server: object, of: str) -> None:
         _refuse(f"`server`{of} needs a `name`: jobs with the same name share the limit")
 
 
+def _check_result_cost(value: object, of: str) -> None:
+    several = cast("Mapping[object, object]", value) if isinstance(value, Mapping) else {value: 1}
+    for column, weight in several.items():
+        if column is not None:
+            rule = "the name of a column of the results, or weights by name"
+            text(column, "result_cost", rule, of=of, kind=_KIND)
+            number(weight, "result_cost", -_MOST, _MOST, of=of, kind=_KIND)
+
+
 def _check_cost(cost: object, of: str = _OF) -> None:
     if isinstance(cost, int):
         _check_count("cost", cost, 0)
-    elif is_expression(cost) or (isinstance(cost, str) and cost):
+    elif is_expression(cost) or isinstance(cost, Lengths) or (isinstance(cost, str) and cost):
         pass
     elif not callable(cost):
         _refuse(

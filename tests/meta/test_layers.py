@@ -53,6 +53,7 @@ LAYERS = (
     ("arrow",),
     ("spark",),
     ("connectors",),
+    ("llm",),
     ("testing", "_doctor", "typing"),
     ("", "_doctor.program"),  # the package itself, and programs that use it
 )

@@ -18,6 +18,7 @@ MODULES = [
     ".arrow",
     ".exceptions",
     ".http",
+    ".llm",
     ".postgres",
     ".redis",
     ".retry",
@@ -45,7 +46,7 @@ def public() -> dict[str, object]:
     """Returns everything public by its path; what has several has each of them."""
     names: dict[str, object] = {}
     for module in MODULES:
-        if module in {".arrow", ".retry", ".spark", ".testing"}:
+        if module in {".arrow", ".llm", ".retry", ".spark", ".testing"}:
             importlib.import_module(f"sparkawait{module}")
         path = f"sparkawait{module}"
         names |= {f"{path}.{name}": found(f"{path}.{name}") for name in found(path).__all__}

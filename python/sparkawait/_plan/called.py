@@ -52,9 +52,11 @@ __all__ = [
     "Growth",
     "asked_calls",
     "bounds",
+    "check_no_rules",
     "facts_of",
     "held",
     "is_declared",
+    "rows_in_calls",
 ]
 
 _THREADS = 64
@@ -428,9 +430,43 @@ def _is_called_by_row(facts: Facts) -> bool:
     return facts.batch is None and facts.threads is None
 
 
+def rows_in_calls(
+    function: AsyncFunction | NativeFunction, batch: Batch | None, capacity: int, calls: int
+) -> int:
+    """Returns the rows that are in calls, or wait for one with others, at most."""
+    if batch is None:
+        return calls
+    if isinstance(function, AsyncFunction):
+        return capacity
+    return min(capacity, calls * batch.max_rows)
+
+
 def asked_calls(options: WaitOptions) -> int | None:
     """Returns the calls in flight that were asked for at most, if any were."""
     asked = options.max_concurrency
     if isinstance(asked, PerJob):
         return asked.calls
     return asked.max if isinstance(asked, Adaptive) else asked
+
+
+# -- what does not go with a chain, or with rows that are carried over
+
+
+def check_no_rules(operators: Sequence[Any], option: str, way_out: str) -> None:
+    """Checks that no rules are for rows that do not leave the task as they were made.
+
+    Raises:
+        ConfigurationError: If there are.
+    """
+    for it in operators:
+        if not isinstance(it.function, NativeFunction):
+            continue
+        rules, answers = it.function.rules, it.function.answers
+        if rules is not None or answers is not None:
+            whose = (
+                "how answers are read" if rules is None else f"the rules of `{rules.kind.__name__}`"
+            )
+            refuse(
+                f"`{option}` does not go with {whose}, which is for rows of"
+                f" `{it.function_name}` that leave the task; {way_out}"
+            )

@@ -12,7 +12,7 @@ Immutable and picklable; any thread may read it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, cast
@@ -21,7 +21,6 @@ import pyarrow as pa
 
 from sparkawait._checks import (
     nullable,
-    refuse,
     rename_of,
     require_column,
     require_key,
@@ -30,7 +29,7 @@ from sparkawait._checks import (
     require_timestamp,
 )
 from sparkawait._core import Native, ResultColumns
-from sparkawait._plan.called import UNKNOWN, Facts, Growth
+from sparkawait._plan.called import UNKNOWN, Facts, Growth, check_no_rules, rows_in_calls
 from sparkawait._plan.journal import JournalPlan, check_not_chained, check_rows
 from sparkawait._schema.types import check_input_names, timestamps_of
 from sparkawait._values.results import NoResults, OneResult, ResultBuilder, with_mark
@@ -295,7 +294,14 @@ class Plan:
     @property
     def added_fields(self) -> list[pa.Field]:
         """The columns that the operator adds to its input."""
-        return [*self.result_schema, *self.told_fields]
+        columns = (it for it in self.result_schema if it.name not in self.left_out)
+        return [*columns, *self.told_fields]
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """Columns of the function that do not leave the task."""
+        answers = self.function.answers if isinstance(self.function, NativeFunction) else None
+        return frozenset() if answers is None else answers.hidden
 
     @property
     def required(self) -> list[str]:
@@ -356,6 +362,8 @@ class Plan:
         fold = str if self.case_sensitive else str.lower
         names = {fold(name): name for name in kept}
         for name in self.declared_schema.names:
+            if name in self.left_out:
+                continue
             taken = names.get(fold(name))
             if taken is not None:
                 whose = "returned twice" if taken not in kept else "already a column of the input"
@@ -500,16 +508,21 @@ class Plan:
             "seed": int.from_bytes(os.urandom(8), "little"),  # of probes, which are spread
         }
 
-    def result_cost(self, limit: Limit) -> list[str] | None:
-        """Returns the column of the results that says what a call cost, and fields inside of it.
+    def result_cost(self, limit: Limit) -> list[tuple[list[str], float]] | None:
+        """Returns the columns of the results that say what a call cost, with fields and weights.
 
         Raises:
             ConfigurationError: If there is none of numbers.
         """
-        path = limit.result_cost
-        if path is None:
+        given = limit.result_cost
+        if given is None:
             return None
-        return require_number_at(self.declared_schema, path, "result_cost", self.function_name)
+        parts = given.items() if isinstance(given, Mapping) else [(given, 1.0)]
+        schema, name = self.declared_schema, self.function_name
+        return [
+            (require_number_at(schema, path, "result_cost", name), float(weight))
+            for path, weight in parts
+        ]
 
     @property
     def cache_key(self) -> tuple[str, ...]:
@@ -559,17 +572,6 @@ def told_fields(options: WaitOptions) -> list[pa.Field]:
     return fields if info is None else [*fields, pa.field(info, CALL_TYPE)]
 
 
-def rows_in_calls(
-    function: AsyncFunction | NativeFunction, batch: Batch | None, capacity: int, calls: int
-) -> int:
-    """Returns the rows that are in calls, or wait for one with others, at most."""
-    if batch is None:
-        return calls
-    if isinstance(function, AsyncFunction):
-        return capacity
-    return min(capacity, calls * batch.max_rows)
-
-
 def _told(value: Any) -> Any:
     """Returns the value of an option as a task takes it: some objects come to plain numbers."""
     return value.resolve() if hasattr(value, "resolve") else value
@@ -617,7 +619,7 @@ class Chain:
             ConfigurationError: If the one before it has rules for its rows.
         """
         check_no_rules(
-            self.plans[-1], "chain=True", "leave it out: the next call gets what is left"
+            self.plans[-1].operators, "chain=True", "leave it out: the next call gets what is left"
         )
         check_not_chained(it.journal for it in (*self.operators, *plan.operators))
         schemas = self.schemas if schema is None else (*self.schemas, schema)
@@ -731,21 +733,3 @@ def _with_fields(schema: pa.Schema, source: pa.Schema, names: Sequence[str]) -> 
         return schema
     fields = [*schema, *(source.field(name) for name in names)]
     return pa.schema(fields, metadata=cast("Any", schema.metadata))
-
-
-# -- what does not go with a chain, or with rows that are carried over
-
-
-def check_no_rules(plan: Plan, option: str, way_out: str) -> None:
-    """Checks that no rules are for rows that do not leave the task as they were made.
-
-    Raises:
-        ConfigurationError: If there are.
-    """
-    for it in plan.operators:
-        if isinstance(it.function, NativeFunction) and it.function.rules is not None:
-            kind = it.function.rules.kind.__name__
-            refuse(
-                f"`{option}` does not go with the rules of `{kind}`, which are for rows of"
-                f" `{it.function_name}` that leave the task; {way_out}"
-            )

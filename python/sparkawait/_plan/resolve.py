@@ -24,11 +24,13 @@ from sparkawait._plan.called import (
     Facts,
     asked_calls,
     bounds,
+    check_no_rules,
     check_picklable,
     declared_schema,
     held,
     identity_of,
     may_return_several,
+    rows_in_calls,
     to_function,
     why_not_repeated,
 )
@@ -40,12 +42,10 @@ from sparkawait._plan.plan import (
     Place,
     Plan,
     Results,
-    check_no_rules,
     group_name,
     joined,
     limits_of,
     numbered,
-    rows_in_calls,
 )
 from sparkawait._values.results import NOTHING
 from sparkawait.exceptions import ConfigurationError, ErrorKind
@@ -281,7 +281,9 @@ def plan_of(call: Call, around: Around, name: str = "") -> Plan:
         journal=journal,
     )
     if options.carry_over is not None:
-        check_no_rules(plan, "carry_over", "give the columns as a text, and check what comes out")
+        check_no_rules(
+            plan.operators, "carry_over", "give the columns as a text, and check what comes out"
+        )
     _check_on_timeout(plan)
     for limit in options.rate_limit.known:
         plan.result_cost(limit)

@@ -227,6 +227,9 @@ class HttpFunction(Connector):
     rules: Model | None = field(default=None, repr=False)
 
     names_are_of = "its schema"
+    blank = 0
+    """How many of the first columns are filled where rows leave. If there are any, a null in the
+    JSON of the body makes no call."""
 
     @property
     def name(self) -> str:
@@ -314,7 +317,8 @@ class HttpFunction(Connector):
             "url": reveal_template(self.url, look_up, "http://host"),
             "query": pairs(options.query),
             "headers": pairs(options.headers),
-            "body": _body(options, look_up),
+            "body": _body(options, look_up, "whole" if self.blank else "json"),
+            "blank": self.blank,
             "auth": options.auth and options.auth.description(look_up),
             "sources": self._sources()[1],
             "batch": _batch(options, look_up),
@@ -390,11 +394,11 @@ def _batch(options: Request, look_up: LookUp) -> dict[str, Any] | None:
     return items.description(values, reveal_template(items.around, look_up))
 
 
-def _body(options: Request, look_up: LookUp) -> dict[str, Any] | None:
+def _body(options: Request, look_up: LookUp, json: str) -> dict[str, Any] | None:
     if options.batches is not None:
         return None
     if options.has_json:
-        return {"json": reveal_template(options.json, look_up)}
+        return {json: reveal_template(options.json, look_up)}
     if options.body is not None:
         return {"raw": reveal_template(options.body, look_up)}
     if options.form is not None:

@@ -5,12 +5,14 @@
   OperatorTestHarness   the operator alone, by a manual clock: no thread, no network
   simulated(latency)    a function that waits and answers, in Rust
   LookupServer(latency) an HTTP server in this process, which tests and the demo call
+  ModelServer(rpm=)     the same for model services, with their limits and failures
 ```
 
 Nothing here needs pyspark. Users test their own retry and timeout rules with it, and so do we.
 """
 
 from sparkawait.testing.harness import Invocation, OperatorTestHarness
+from sparkawait.testing.model_server import ModelServer
 from sparkawait.testing.services import (
     Latency,
     LookupServer,
@@ -25,6 +27,7 @@ __all__ = [
     "Invocation",
     "Latency",
     "LookupServer",
+    "ModelServer",
     "OperatorTestHarness",
     "Simulated",
     "constant",

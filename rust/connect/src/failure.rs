@@ -65,6 +65,15 @@ impl Failure {
         Self { retry: self.cause.retry(), ..self }
     }
 
+    /// Returns the same for a call that is not made again where nobody knows whether it was carried out.
+    #[must_use]
+    pub fn unanswered(mut self) -> Self {
+        if self.cause == Cause::Unknown && self.call.status.is_none() {
+            self.call.kind = ErrorKind::Unanswered;
+        }
+        self
+    }
+
     /// Returns the same for the calls that were not sent because of it: what failed came before them.
     #[must_use]
     pub fn before_call(self) -> Self {

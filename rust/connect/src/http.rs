@@ -133,6 +133,7 @@ impl HttpConfig {
             rows,
             &self.paths,
             &self.required,
+            self.blank,
             self.status,
             self.response_headers.len(),
             self.max_response_bytes.max(GROUP_BYTES).saturating_mul(MADE_OF_READ),

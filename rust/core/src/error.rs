@@ -146,6 +146,14 @@ error_kinds! {
     BudgetSpent = "budget-spent",
     /// The folder of a journal is not what the call needs, or cannot be reached or written.
     JournalInvalid = "journal-invalid",
+    /// A model has said that it will not answer.
+    Refusal = "refusal",
+    /// A model's answer ends before its end.
+    Truncated = "truncated",
+    /// A filter has taken a model's answer away.
+    ContentFilter = "content-filter",
+    /// No answer came to a call that may have been carried out, and that is not made again.
+    Unanswered = "unanswered",
 }
 
 impl ErrorKind {

@@ -14,12 +14,14 @@ mod guard;
 mod harness;
 mod interruptible;
 mod journal;
+mod json_columns;
 mod key_table;
 mod limit_headers;
 #[cfg(feature = "redis")]
 mod limit_server;
 mod log;
 mod lookup_server;
+mod model_server;
 mod native;
 mod operator_arguments;
 mod policies;
@@ -51,6 +53,8 @@ mod _core {
     #[pymodule_export]
     use crate::journal::JournalPort;
     #[pymodule_export]
+    use crate::json_columns::read_json;
+    #[pymodule_export]
     use crate::key_table::KeyTable;
     #[pymodule_export]
     use crate::limit_headers::{announced_delay, header_seconds};
@@ -61,6 +65,8 @@ mod _core {
     use crate::log::Log;
     #[pymodule_export]
     use crate::lookup_server::LookupServer;
+    #[pymodule_export]
+    use crate::model_server::ModelServer;
     #[pymodule_export]
     use crate::native::{Native, describe_postgres, host_columns, template_columns};
     #[pymodule_export]

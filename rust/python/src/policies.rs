@@ -104,8 +104,10 @@ struct RateLimitArguments {
     usual: bool,
     cost_column: Option<String>,
     cost_function: Option<Py<PyAny>>,
-    /// A column of the results, and fields inside of it.
-    result_cost: Option<Vec<String>>,
+    /// Columns whose bytes are paid for, what one costs, and what all rows cost.
+    cost_lengths: Option<(Vec<String>, f64, f64)>,
+    /// Columns of the results, with fields inside of them, and the weight of each.
+    result_cost: Option<Vec<(Vec<String>, f64)>>,
     per_channel: bool,
     /// `"requests"`, `"tokens"`, or what no service tells of.
     counts: String,
@@ -154,11 +156,15 @@ impl PolicyArguments {
                 let columns = Arc::clone(columns);
                 CostSource::Function(Arc::new(PythonCosts { function, label, scale, columns }))
             });
-            let source = function.or_else(|| it.cost_column.clone().map(CostSource::Column));
+            let lengths = it.cost_lengths.clone().map(|(columns, weight, constant)| {
+                CostSource::Lengths { columns, weight, constant }
+            });
+            let column = || it.cost_column.clone().map(CostSource::Column);
+            let source = function.or(lengths).or_else(column);
             let (label, most) = (it.label.clone(), it.most_cost()?);
             prices.rows.extend(source.map(|source| RowCost { limit, label, most, scale, source }));
-            let path = it.result_cost.clone();
-            prices.results.extend(path.map(|path| ResultCost { limit, scale, path }));
+            let parts = it.result_cost.clone();
+            prices.results.extend(parts.map(|parts| ResultCost { limit, scale, parts }));
         }
         Ok(prices)
     }

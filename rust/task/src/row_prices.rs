@@ -11,15 +11,20 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
-use arrow::datatypes::Schema;
-use sparkawait_arrow::{InputBatch, NoAmount, RefusedRow, RefusedRows, amounts};
+use arrow::array::{Array, ArrayRef, AsArray, Float64Array, RecordBatch};
+use arrow::compute::cast;
+use arrow::compute::kernels::length::length;
+use arrow::datatypes::{DataType, Float64Type, Schema, UInt64Type};
+use sparkawait_arrow::{InputBatch, NoAmount, RefusedRow, RefusedRows, amount_of, amounts};
 use sparkawait_core::operator::AttemptId;
 use sparkawait_core::policy::{Costs, MAX_LIMITS};
 
 use crate::error::{StartError, TaskError};
 use crate::function::{ResultGroup, SettledCall};
 use crate::native::column_index;
+
+/// Bytes that a number or an instant has as a text.
+const LONGEST_OF_OTHERS: u64 = 40;
 
 /// Computes what the rows of a batch cost.
 ///
@@ -34,6 +39,15 @@ pub trait CostFunction: fmt::Debug + Send + Sync {
 pub enum CostSource {
     /// In a column of the input, or a hidden one.
     Column(String),
+    /// It follows from the bytes that columns have as texts.
+    Lengths {
+        /// The columns.
+        columns: Vec<String>,
+        /// What a byte costs.
+        weight: f64,
+        /// What all rows cost.
+        constant: f64,
+    },
     /// A function computes it.
     Function(Arc<dyn CostFunction>),
 }
@@ -60,8 +74,9 @@ pub struct ResultCost {
     pub limit: usize,
     /// How many permits a cost of 1 is.
     pub scale: u64,
-    /// A column of the results, and fields inside of it.
-    pub path: Vec<String>,
+    /// Columns of the results, with the fields inside of them, and what each is multiplied by before they
+    /// are added up.
+    pub parts: Vec<(Vec<String>, f64)>,
 }
 
 /// What the rows of a task cost, where they do not all cost the same.
@@ -109,7 +124,7 @@ pub fn no_cost(label: &str, why: impl fmt::Display) -> String {
 #[derive(Debug, Default)]
 pub(crate) struct RowPrices {
     usual: Costs,
-    rows: Vec<(RowCost, Option<usize>)>,
+    rows: Vec<(RowCost, Vec<usize>)>,
     results: Vec<ResultCost>,
 }
 
@@ -121,11 +136,13 @@ impl RowPrices {
     /// A column that does not exist.
     pub(crate) fn new(settings: &PriceSettings, columns: &Schema) -> Result<Self, StartError> {
         let rows = settings.rows.iter().map(|cost| {
-            let position = match &cost.source {
-                CostSource::Column(name) => Some(column_index(columns, name, "cost")?),
-                CostSource::Function(_) => None,
+            let names = match &cost.source {
+                CostSource::Column(name) => std::slice::from_ref(name),
+                CostSource::Lengths { columns, .. } => columns.as_slice(),
+                CostSource::Function(_) => &[],
             };
-            Ok((cost.clone(), position))
+            let positions = names.iter().map(|name| column_index(columns, name, "cost"));
+            Ok((cost.clone(), positions.collect::<Result<_, _>>()?))
         });
         let rows = rows.collect::<Result<_, StartError>>()?;
         Ok(Self { usual: settings.usual, rows, results: settings.results.clone() })
@@ -143,11 +160,24 @@ impl RowPrices {
         }
         let mut prices = vec![self.usual; input.batch.num_rows()];
         let mut refused = RefusedRows::new();
-        for (cost, position) in &self.rows {
-            let costs = match (&cost.source, position) {
-                (CostSource::Function(function), _) => function.costs(input),
-                (CostSource::Column(name), position) => {
-                    let column = input.column(position.unwrap_or_default());
+        for (cost, positions) in &self.rows {
+            let costs = match &cost.source {
+                CostSource::Function(function) => function.costs(input),
+                CostSource::Lengths { weight, constant, .. } => {
+                    let bytes = bytes_of(input, positions);
+                    #[expect(
+                        clippy::cast_precision_loss,
+                        reason = "far less than 2 to the power of 53"
+                    )]
+                    let cost_of =
+                        |it: u64| amount_of((it as f64).mul_add(*weight, *constant), cost.scale);
+                    bytes
+                        .into_iter()
+                        .map(|it| cost_of(it).map_err(|why| cost.refuse(why)))
+                        .collect()
+                }
+                CostSource::Column(name) => {
+                    let column = input.column(positions.first().copied().unwrap_or_default());
                     let amounts = amounts(column, cost.scale).ok_or_else(|| no_numbers(name))?;
                     amounts.into_iter().map(|it| it.map_err(|why| cost.refuse(why))).collect()
                 }
@@ -176,7 +206,13 @@ impl RowPrices {
     pub(crate) fn settle(&self, group: &ResultGroup) -> Vec<SettledCall> {
         let mut settled = Vec::new();
         for cost in &self.results {
-            let Some((column, parents)) = column_at(&group.rows, &cost.path) else { continue };
+            let column = match cost.parts.as_slice() {
+                [(path, weight)] if weight.to_bits() == 1.0_f64.to_bits() => {
+                    column_at(&group.rows, path)
+                }
+                parts => sum_of(&group.rows, parts).map(|it| (it, Vec::new())),
+            };
+            let Some((column, parents)) = column else { continue };
             let Some(amounts) = amounts(&column, cost.scale) else { continue };
             let of_row = |row: usize| {
                 let is_there = parents.iter().all(|it| it.is_valid(row));
@@ -244,6 +280,37 @@ fn column_at(rows: &RecordBatch, path: &[String]) -> Option<(ArrayRef, Vec<Array
         parents.push(std::mem::replace(&mut column, inner));
     }
     Some((column, parents))
+}
+
+/// Returns the bytes that some columns of each row have together as texts.
+fn bytes_of(input: &Arc<InputBatch>, positions: &[usize]) -> Vec<u64> {
+    let mut bytes = vec![0; input.batch.num_rows()];
+    for position in positions {
+        let column = input.column(*position);
+        let lengths = length(&**column).and_then(|it| cast(&it, &DataType::UInt64)).ok();
+        for (row, sum) in bytes.iter_mut().enumerate() {
+            let of_text = lengths.as_ref().map(AsArray::as_primitive::<UInt64Type>);
+            *sum += of_text
+                .map_or(LONGEST_OF_OTHERS, |it| if it.is_valid(row) { it.value(row) } else { 0 });
+        }
+    }
+    bytes
+}
+
+/// Returns the weighted sum of columns of numbers: null where all of them are.
+fn sum_of(rows: &RecordBatch, parts: &[(Vec<String>, f64)]) -> Option<ArrayRef> {
+    let mut sums: Vec<Option<f64>> = vec![None; rows.num_rows()];
+    for (path, weight) in parts {
+        let (column, parents) = column_at(rows, path)?;
+        let column = cast(&column, &DataType::Float64).ok()?;
+        for (row, sum) in sums.iter_mut().enumerate() {
+            if column.is_valid(row) && parents.iter().all(|it| it.is_valid(row)) {
+                let value = column.as_primitive::<Float64Type>().value(row);
+                *sum = Some(value.mul_add(*weight, sum.unwrap_or(0.0)));
+            }
+        }
+    }
+    Some(Arc::new(Float64Array::from(sums)))
 }
 
 fn no_numbers(column: &str) -> TaskError {

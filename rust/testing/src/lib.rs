@@ -13,8 +13,14 @@
 //! |---|---|
 //! | [`simulated`] | a function that only takes time |
 //! | [`lookup_server`] | an HTTP server with faults |
-//! | [`latency`] | latency distributions of both |
+//! | [`model_server`] | an HTTP server that answers as models do, with their limits |
+//! | [`latency`] | latency distributions of all |
+//! | `listener`, `token_bucket`, `counters` | the thread of a server, how many requests pass, what is counted |
 
+mod counters;
 pub mod latency;
+mod listener;
 pub mod lookup_server;
+pub mod model_server;
 pub mod simulated;
+mod token_bucket;

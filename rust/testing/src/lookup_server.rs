@@ -16,21 +16,14 @@
 
 mod error;
 mod faults;
-mod listener;
 mod query;
 mod service;
 mod stats;
 mod tables;
-mod token_bucket;
 
-use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{Builder, JoinHandle};
+use std::sync::Arc;
 use std::time::Instant;
-
-use tokio::net::TcpListener;
-use tokio::sync::oneshot;
 
 pub use bytes::Bytes;
 
@@ -41,6 +34,7 @@ pub use self::stats::Stats;
 use self::faults::FaultInjector;
 use self::service::{Service, Settings};
 use crate::latency::{Latency, LatencySampler};
+use crate::listener::ServerThread;
 
 /// How a [`LookupServer`] starts.
 #[derive(Clone, Debug, Default)]
@@ -75,20 +69,8 @@ pub struct LookupServerConfig {
 /// ```
 #[derive(Debug)]
 pub struct LookupServer {
-    address: SocketAddr,
     service: Arc<Service>,
-    /// `None` once stopped.
-    thread: Mutex<Option<ServerThread>>,
-    /// The process that started the server, and has its thread.
-    process: u32,
-}
-
-/// The thread that serves.
-#[derive(Debug)]
-struct ServerThread {
-    /// Dropped to end the thread.
-    stop: oneshot::Sender<()>,
-    handle: JoinHandle<()>,
+    thread: ServerThread,
 }
 
 impl LookupServer {
@@ -106,20 +88,19 @@ impl LookupServer {
             faults: FaultInjector::new(faults, !seed, Instant::now())?,
         };
         let service = Arc::new(Service::new(settings));
-        let (address, thread) = ServerThread::spawn(port, Arc::clone(&service))
+        let thread = ServerThread::spawn(port, Arc::clone(&service))
             .map_err(|source| LookupServerError::Io { port, source })?;
-        let process = std::process::id();
-        Ok(Self { address, service, thread: Mutex::new(Some(thread)), process })
+        Ok(Self { service, thread })
     }
 
     /// Returns where the server listens.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.thread.address()
     }
 
     /// Returns the id of the process that started the server.
     pub fn process(&self) -> u32 {
-        self.process
+        self.thread.process()
     }
 
     /// Adds a table of JSON values by key, in place of one with the same name.
@@ -160,45 +141,6 @@ impl LookupServer {
     /// Further calls do nothing. A call in another process than the one that started the server
     /// does nothing, too.
     pub fn stop(&self) {
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread {
-            if std::process::id() == self.process {
-                thread.join();
-            } else {
-                // The thread was not forked: waiting for it would never end.
-                std::mem::forget(thread);
-            }
-        }
-    }
-}
-
-impl Drop for LookupServer {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
-impl ServerThread {
-    fn spawn(port: u16, service: Arc<Service>) -> io::Result<(SocketAddr, Self)> {
-        let listener = listener::bind(port)?;
-        let address = listener.local_addr()?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let listener = {
-            // Entered, not blocked on: the caller may be in a runtime of its own.
-            let _entered = runtime.enter();
-            TcpListener::from_std(listener)?
-        };
-        let (stop, stopped) = oneshot::channel();
-        let serve = move || runtime.block_on(listener::run(listener, service, stopped));
-        let handle = Builder::new().name("sparkawait-lookup-server".to_owned()).spawn(serve)?;
-        Ok((address, Self { stop, handle }))
-    }
-
-    /// Ends the thread, and with its runtime every connection.
-    fn join(self) {
-        drop(self.stop);
-        // A panic of the thread was printed when it happened; the server is
-        // stopped either way.
-        drop(self.handle.join());
+        self.thread.stop();
     }
 }

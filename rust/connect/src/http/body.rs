@@ -33,6 +33,8 @@ pub(super) enum Body {
     ///
     /// Kept as it was written, so that its numbers keep all their digits.
     Json(Box<RawValue>),
+    /// A JSON value in which a null column makes the whole body null.
+    Whole(Box<RawValue>),
     /// A text with columns in braces.
     Raw(String),
     /// Templates by name.
@@ -83,7 +85,7 @@ impl Body {
                 pieces.push(Piece::Fields(Fields::parts(parts, &boundary, schema)?));
                 HeaderValue::try_from(format!("multipart/form-data; boundary={boundary}")).ok()
             }
-            Self::Json(value) => {
+            Self::Json(value) | Self::Whole(value) => {
                 bind_json(value, schema, &mut pieces)?;
                 if pieces.iter().any(|it| matches!(it, Piece::Items)) {
                     return Err(StartError::option(
@@ -93,7 +95,7 @@ impl Body {
                 Some(JSON)
             }
         };
-        let is_one_value = pieces.len() == 1;
+        let is_one_value = pieces.len() == 1 || matches!(self, Self::Whole(_));
         Ok(BoundBody { pieces, is_one_value, content_type })
     }
 }

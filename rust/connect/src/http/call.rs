@@ -136,6 +136,8 @@ struct Answer {
     error: Option<AwsError>,
     /// Whether it refuses who calls, and may not do so before long.
     may_pass: bool,
+    /// Whether its request may be sent twice.
+    is_repeatable: bool,
 }
 
 /// Sends a request, and those that it is redirected to.
@@ -157,7 +159,10 @@ async fn exchange(
         let is_repeatable = rules.retry_statuses.is_keyed || request.method.is_idempotent();
         let most = rules.max_response_bytes;
         let reply = send(clients, watch, most, is_repeatable, &request).await;
-        let mut reply = reply.map_err(|broken| transport_failure(&rules.host, &request, broken))?;
+        let mut reply = reply.map_err(|broken| {
+            let failed = transport_failure(&rules.host, &request, broken);
+            if is_repeatable { failed } else { failed.unanswered() }
+        })?;
         let (mut start, mut error, mut may_pass) = (None, None, false);
         if let Some(auth) = auth {
             let may_be_coded = matches!(reply.status.as_u16(), 400 | 403);
@@ -184,7 +189,9 @@ async fn exchange(
             }
         }
         let next = rules.redirects.next(clients, &rules.host, &request, &reply, followed)?;
-        let Some(next) = next else { return Ok(Answer { reply, start, error, may_pass }) };
+        let Some(next) = next else {
+            return Ok(Answer { reply, start, error, may_pass, is_repeatable });
+        };
         let _ = read_start(watch, &mut reply).await;
         auth = auth.filter(|_| Arc::ptr_eq(&request.place, &next.place));
         request = next;
@@ -193,7 +200,7 @@ async fn exchange(
 }
 
 async fn receive(rules: &CallRules, watch: &Watch, answer: Answer) -> Result<Outcome, Failure> {
-    let Answer { mut reply, start, error, may_pass } = answer;
+    let Answer { mut reply, start, error, may_pass, is_repeatable } = answer;
     let status = reply.status;
     let code = status.as_u16();
     if rules.missing.contains(&code) {
@@ -220,7 +227,8 @@ async fn receive(rules: &CallRules, watch: &Watch, answer: Answer) -> Result<Out
     let mut share = rules.budget.share();
     let charset =
         matches!(rules.reads, Reads::Text | Reads::Json).then(|| Charset::of(&reply.headers));
-    let body = read(rules, watch, reply, &mut share).await?;
+    let body = read(rules, watch, reply, &mut share).await;
+    let body = body.map_err(|it| if is_repeatable { it } else { it.unanswered() })?;
     let body = match charset {
         Some(charset) => charset.read(rules.reads, body, &rules.host)?,
         None => body,

@@ -43,6 +43,9 @@ pub(crate) struct HttpConfig {
     /// The columns of the body that were declared as not null.
     #[serde(default)]
     pub(super) required: Vec<String>,
+    /// How many of the first columns are left null, to be filled where rows leave the task.
+    #[serde(default)]
+    pub(super) blank: usize,
     /// Whether a column has the status.
     #[serde(default)]
     pub(super) status: bool,

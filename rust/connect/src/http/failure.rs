@@ -31,8 +31,8 @@ pub(super) struct RetryStatuses {
     pub(super) is_keyed: bool,
 }
 
-/// Says that the service has too much to do, as 503 does.
-const OVERLOADED: u16 = 529;
+/// Say that the service has too much to do, as 503 does: Anthropic, and Groq for its cheaper tier.
+const OVERLOADED: [u16; 2] = [529, 498];
 
 /// What a proxy in front of a service says that did not reach it: it is down, its address leads nowhere,
 /// or TLS could not be agreed on. Its other answers, 520 and 524 among them, may be about a request
@@ -49,7 +49,9 @@ impl RetryStatuses {
             | StatusCode::TOO_EARLY
             | StatusCode::TOO_MANY_REQUESTS
             | StatusCode::SERVICE_UNAVAILABLE => (Cause::Answered, true),
-            _ if status == OVERLOADED || NOT_REACHED.contains(&status.as_u16()) => {
+            _ if OVERLOADED.contains(&status.as_u16())
+                || NOT_REACHED.contains(&status.as_u16()) =>
+            {
                 (Cause::Answered, true)
             }
             // A request with the same key is under way, the attempt before this one perhaps.
@@ -125,7 +127,9 @@ pub(super) fn status_failure(
     let is_forbidden = status == StatusCode::FORBIDDEN && limits.delay().is_some();
     // Limits that are used up are why calls are refused, but not why they fail.
     let is_refused = is_forbidden || is_throttled || status == StatusCode::TOO_MANY_REQUESTS;
-    let is_busy = is_refused || status == StatusCode::SERVICE_UNAVAILABLE || status == OVERLOADED;
+    let is_busy = is_refused
+        || status == StatusCode::SERVICE_UNAVAILABLE
+        || OVERLOADED.contains(&status.as_u16());
     let delay = if is_refused { limits.delay() } else { limits.retry_after };
     let (cause, passes) = statuses.meaning(status, is_refused, delay.is_some());
     let retry = match delay {

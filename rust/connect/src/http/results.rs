@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Int32Array, RecordBatch};
+use arrow::array::{ArrayRef, Int32Array, RecordBatch, new_null_array};
 use arrow::compute::{cast, concat_batches};
 use arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use sparkawait_core::ErrorKind;
@@ -27,7 +27,9 @@ pub(super) struct ResponseColumns {
     json: Option<JsonRows>,
     returns: Returns,
     has_status: bool,
-    /// How many columns come from the body.
+    /// How many of the first columns are left null.
+    blank: usize,
+    /// How many columns behind them come from the body.
     of_body: usize,
     misses: Misses,
     most_header_bytes: usize,
@@ -53,6 +55,7 @@ impl ResponseColumns {
         rows: Option<&str>,
         paths: &[(String, String)],
         required: &[String],
+        blank: usize,
         has_status: bool,
         headers: usize,
         most_bytes: usize,
@@ -60,7 +63,7 @@ impl ResponseColumns {
     ) -> Result<Self, StartError> {
         let others = usize::from(has_status) + headers;
         let fields = schema.fields();
-        let of_body = fields.len().checked_sub(others);
+        let of_body = fields.len().checked_sub(others + blank);
         let of_body = of_body.filter(|count| match returns {
             Returns::Json => *count > 0,
             Returns::Body => *count == 1,
@@ -75,14 +78,15 @@ impl ResponseColumns {
                 let is_nullable = field.is_nullable() && !required.contains(field.name());
                 field.as_ref().clone().with_nullable(is_nullable)
             };
-            let schema = Schema::new(fields[..of_body].iter().map(field).collect::<Vec<_>>());
+            let schema =
+                Schema::new(fields[blank..blank + of_body].iter().map(field).collect::<Vec<_>>());
             let json = JsonRows::new(Arc::new(schema), rows, paths)?;
             Some(json.making_at_most(most_bytes).telling_of_absent(paths))
         } else {
             None
         };
         let most_header_bytes = MOST_HEADER_BYTES;
-        Ok(Self { schema, json, returns, has_status, of_body, misses, most_header_bytes })
+        Ok(Self { schema, json, returns, has_status, blank, of_body, misses, most_header_bytes })
     }
 
     /// Has each body be one row, whatever it is.
@@ -216,13 +220,17 @@ impl ResponseColumns {
             }
         }
         self.push_envelope(found, &counts, &mut columns)?;
+        let count = columns.first().map_or(0, |it| it.len());
+        let blank = self.schema.fields()[..self.blank].iter();
+        columns.splice(0..0, blank.map(|it| new_null_array(it.data_type(), count)));
         let rows = RecordBatch::try_new(SchemaRef::clone(&self.schema), columns);
         Ok((rows.map_err(internal)?, bad))
     }
 
     /// Whether a header of some responses, which each of their rows has, is longer than one may be.
     fn has_long_headers(&self, found: &[(AttemptId, Found)], counts: &[u32]) -> bool {
-        let headers = self.schema.fields().len() - self.of_body - usize::from(self.has_status);
+        let others = self.blank + self.of_body + usize::from(self.has_status);
+        let headers = self.schema.fields().len() - others;
         let each = || found.iter().zip(counts);
         let length = |index: usize| {
             let of = |((_, it), count): (&(AttemptId, Found), &u32)| {
@@ -240,7 +248,7 @@ impl ResponseColumns {
         counts: &[u32],
         columns: &mut Vec<ArrayRef>,
     ) -> Result<(), TaskError> {
-        let mut fields = self.schema.fields()[self.of_body..].iter();
+        let mut fields = self.schema.fields()[self.blank + self.of_body..].iter();
         if self.has_status
             && let Some(field) = fields.next()
         {

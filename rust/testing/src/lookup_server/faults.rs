@@ -7,7 +7,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::error::LookupServerError;
-use super::token_bucket::TokenBucket;
+use crate::token_bucket::TokenBucket;
 
 /// The faults that a [`LookupServer`](super::LookupServer) injects.
 ///

@@ -15,9 +15,11 @@ use serde_json::{Map, Value};
 
 use super::faults::{Fate, FaultInjector};
 use super::query::{self, BadQuery, Keys, Query};
-use super::stats::{Counters, Stats, increment};
+use super::stats::{Counters, Stats};
 use super::tables::{Tables, find_many};
+use crate::counters::increment;
 use crate::latency::{self, LatencySampler};
+use crate::listener::{Answers, ResetConnection};
 
 /// Where the counters are.
 const STATS_PATH: &str = "/-/stats";
@@ -38,30 +40,15 @@ pub(super) struct Settings {
     pub(super) faults: FaultInjector,
 }
 
-/// Reset the connection instead of answering.
-#[derive(Debug, thiserror::Error)]
-#[error("connection is reset on purpose")]
-pub(super) struct ResetConnection;
-
-impl Service {
-    /// Makes a service without tables.
-    pub(super) fn new(settings: Settings) -> Self {
-        let settings = Mutex::new(settings);
-        Self { tables: Tables::default(), counters: Counters::default(), settings }
-    }
-
-    /// Gives access to latency and faults.
-    pub(super) fn settings(&self) -> MutexGuard<'_, Settings> {
-        // Nothing panics while the lock is held, so poison carries no news.
-        self.settings.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+impl Answers for Service {
+    const NAME: &'static str = "lookup-server";
 
     /// Answers one request, late or badly if its fate is so.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future counts the request as no longer in flight.
-    pub(super) async fn answer(
+    async fn answer(
         &self,
         request: Request<Incoming>,
     ) -> Result<Response<Full<Bytes>>, ResetConnection> {
@@ -83,6 +70,20 @@ impl Service {
         }
         latency::sleep(delay).await;
         self.settle(fate, &query).await
+    }
+}
+
+impl Service {
+    /// Makes a service without tables.
+    pub(super) fn new(settings: Settings) -> Self {
+        let settings = Mutex::new(settings);
+        Self { tables: Tables::default(), counters: Counters::default(), settings }
+    }
+
+    /// Gives access to latency and faults.
+    pub(super) fn settings(&self) -> MutexGuard<'_, Settings> {
+        // Nothing panics while the lock is held, so poison carries no news.
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Decides what happens to a request, and when.

@@ -25,7 +25,7 @@ fn making_at_most(bytes: usize, most: usize) -> ResponseColumns {
     ]));
     let (paths, misses) = ([("n".to_owned(), "$".to_owned())], Misses::default());
     let columns =
-        ResponseColumns::new(schema, Returns::Json, None, &paths, &[], false, 1, most, misses)
+        ResponseColumns::new(schema, Returns::Json, None, &paths, &[], 0, false, 1, most, misses)
             .unwrap();
     ResponseColumns { most_header_bytes: bytes, ..columns }
 }

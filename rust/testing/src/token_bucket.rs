@@ -3,15 +3,17 @@
 
 use std::time::{Duration, Instant};
 
-/// Lets a number of requests per second through.
+/// Lets a number of requests per second through, or of what they cost.
 ///
-/// Holds one second's worth of tokens, one at least, and starts full: a client
-/// that was idle may send that many at once. Time is an argument.
+/// Holds one second's worth of tokens, one at least, or as many as it was made with, and starts full: a
+/// client that was idle may send that many at once. Time is an argument.
 #[derive(Debug)]
-pub(super) struct TokenBucket {
+pub(crate) struct TokenBucket {
     /// Tokens added per second, positive.
     rate: f64,
-    /// Tokens left, at most `depth()`; fractions add up.
+    /// The most tokens that it holds.
+    depth: f64,
+    /// Tokens left, at most `depth`; fractions add up.
     tokens: f64,
     /// When `tokens` was right.
     at: Instant,
@@ -19,27 +21,50 @@ pub(super) struct TokenBucket {
 
 impl TokenBucket {
     /// Makes a full bucket for `rate` requests per second.
-    pub(super) fn new(rate: f64, now: Instant) -> Self {
-        Self { rate, tokens: depth(rate), at: now }
+    pub(crate) fn new(rate: f64, now: Instant) -> Self {
+        Self::holding(rate, rate.max(1.0), now)
+    }
+
+    /// Makes a full bucket that holds `depth` tokens.
+    pub(crate) fn holding(rate: f64, depth: f64, now: Instant) -> Self {
+        Self { rate, depth, tokens: depth, at: now }
     }
 
     /// Takes a token, or tells how long it is until there is one.
-    pub(super) fn try_take(&mut self, now: Instant) -> Result<(), Duration> {
-        let elapsed = now.saturating_duration_since(self.at).as_secs_f64();
-        self.tokens = elapsed.mul_add(self.rate, self.tokens).min(depth(self.rate));
-        self.at = self.at.max(now);
-        if self.tokens < 1.0 {
-            let wait = (1.0 - self.tokens) / self.rate;
-            return Err(Duration::try_from_secs_f64(wait).unwrap_or(Duration::MAX));
-        }
-        self.tokens -= 1.0;
+    pub(crate) fn try_take(&mut self, now: Instant) -> Result<(), Duration> {
+        self.has(1.0, now)?;
+        self.take(1.0);
         Ok(())
     }
-}
 
-/// The most tokens a bucket of that rate holds.
-fn depth(rate: f64) -> f64 {
-    rate.max(1.0)
+    /// Tells how long it is until there are `cost` tokens, or as many as it ever holds.
+    pub(crate) fn has(&mut self, cost: f64, now: Instant) -> Result<(), Duration> {
+        self.refill(now);
+        let missing = cost.min(self.depth) - self.tokens;
+        if missing > 0.0 {
+            let wait = missing / self.rate;
+            return Err(Duration::try_from_secs_f64(wait).unwrap_or(Duration::MAX));
+        }
+        Ok(())
+    }
+
+    /// Takes `cost` tokens, also where there are fewer.
+    pub(crate) fn take(&mut self, cost: f64) {
+        self.tokens -= cost;
+    }
+
+    /// Returns how many tokens are left, and how long it is until all are there.
+    pub(crate) fn left(&mut self, now: Instant) -> (f64, Duration) {
+        self.refill(now);
+        let wait = Duration::try_from_secs_f64((self.depth - self.tokens) / self.rate);
+        (self.tokens.max(0.0), wait.unwrap_or_default())
+    }
+
+    fn refill(&mut self, now: Instant) {
+        let elapsed = now.saturating_duration_since(self.at).as_secs_f64();
+        self.tokens = elapsed.mul_add(self.rate, self.tokens).min(self.depth);
+        self.at = self.at.max(now);
+    }
 }
 
 #[cfg(test)]

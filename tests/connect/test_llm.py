@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chats and embeddings, asked of a server that answers as the services do."""
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Literal
+
+import pyarrow as pa
+import pytest
+from pydantic import BaseModel, Field
+
+import sparkawait as sa
+from sparkawait.exceptions import ConfigurationError
+from sparkawait.testing import ModelServer
+
+
+class Rated(BaseModel):
+    mood: Literal["good", "bad"]
+    stars: int = Field(ge=1, le=5)
+
+
+@dataclass
+class Mood:
+    mood: str
+    why: str | None = None
+
+
+def hash_of(prompt):
+    return ModelServer.hash_of(prompt)
+
+
+@pytest.fixture
+def server():
+    with ModelServer(tokenizer=lambda text: len(text.split())) as server:
+        yield server
+
+
+def chat(server, prompt="say {x}", schema=None, **options):
+    return sa.llm.chat(prompt, schema, model="m", base_url=server.base_url, **options)
+
+
+def called(texts, function, mode="ordered", **options):
+    wait = getattr(sa.arrow, f"{mode}_wait")
+    rows = pa.table({"x": pa.array(texts, pa.string())}).to_batches()
+    return wait(rows, function, **options).to_table().to_pylist()
+
+
+@pytest.mark.parametrize("api", ["chat", "messages"])
+def test_each_row_gets_the_answer_to_its_own_prompt(server, api):
+    texts = [f"n{n}" for n in range(200)]
+    ask = chat(server, api=api, max_tokens=90)
+    for row in called(texts, ask, "unordered"):
+        assert row["answer"].startswith(hash_of(f"say {row['x']}"))
+    assert server.stats()["answered"] == 200
+
+
+@pytest.mark.parametrize("api", ["chat", "messages"])
+@pytest.mark.parametrize(
+    "schema", [Rated, Mood, "mood string not null, tags array<string>, at struct<x: double>"]
+)
+def test_a_schema_is_sent_and_the_answer_is_read_into_its_columns(server, api, schema):
+    (row,) = called(["a"], chat(server, schema=schema, api=api, max_tokens=99))
+    assert isinstance(row["mood"], str)
+    assert None not in row.values()
+
+
+def test_what_is_asked_for_beside_the_answer(server):
+    also = ["usage", "request_id", "served_model", "tier", "finish_reason"]
+    price = {"input": 2.0, "output": 10.0}
+    ask = chat(server, also=also, price=price, extra={"service_tier": "flex"})
+    (row,) = called(["one two"], ask)
+    usage = row["usage"]
+    assert usage["input"] == 3 + 4 + 3
+    assert row["cost"] == pytest.approx((2 * usage["input"] + 10 * usage["output"]) / 1e6)
+    assert (row["served_model"], row["tier"], row["finish_reason"]) == (
+        "m-2026-01-01",
+        "flex",
+        "stop",
+    )
+    assert row["request_id"].startswith("req_")
+    assert list(row)[1:4] == ["answer", "usage", "cost"]
+
+
+def test_tokens_of_a_cache_cost_what_they_cost(server):
+    system = " ".join(["rule"] * 1_100)
+    price = {"input": 1.0, "output": 0.0, "cached": 0.1, "write": 1.25}
+    for api in ("chat", "messages"):
+        ask = chat(server, system=f"{api} {system}", api=api, max_tokens=99, price=price)
+        first, second = called(["a", "b"], ask, max_concurrency=1)
+        assert first["cost"] == pytest.approx((1.25 * 1_105 + 9) / 1e6)
+        assert second["cost"] == pytest.approx((0.1 * 1_105 + 9) / 1e6)
+
+
+@pytest.mark.parametrize("api", ["chat", "messages"])
+@pytest.mark.parametrize(
+    ("fault", "kind", "words"),
+    [
+        ("refusal", "refusal", "I cannot help with"),
+        ("cut", "truncated", "raise `max_tokens`"),
+        ("silent", "truncated", "all tokens were thought"),
+        ("invalid", "result-schema-mismatch", "wrong"),
+    ],
+)
+def test_what_is_no_answer_is_a_failure_with_the_words_of_the_model(
+    server, api, fault, kind, words
+):
+    price = {"input": 1, "output": 1}
+    ask = chat(server, schema=Rated, api=api, max_tokens=99, price=price, also=["usage"])
+    good, bad = called(["fine", f"[[{fault}]]"], ask, on_error="capture")
+    assert (good["error"], good["stars"] is None) == (None, False)
+    assert bad["error"]["kind"] == kind
+    assert words in bad["error"]["message"]
+    assert (bad["mood"], bad["stars"]) == (None, None)
+    assert bad["cost"] == pytest.approx((bad["usage"]["input"] + bad["usage"]["output"]) / 1e6)
+
+
+def test_an_answer_that_a_filter_took_away_is_a_failure(server):
+    (row,) = called(["[[filtered]]"], chat(server), on_error="capture")
+    assert row["error"]["kind"] == "content-filter"
+
+
+@pytest.mark.parametrize(
+    ("on_error", "left"), [("drop", ["a", "b"]), ("null", ["a", "[[refusal]]", "b"])]
+)
+def test_failures_are_what_on_error_says(server, on_error, left):
+    rows = called(["a", "[[refusal]]", "b"], chat(server), on_error=on_error)
+    assert [row["x"] for row in rows] == left
+    assert [row["answer"] is None for row in rows] == ["[[" in it for it in left]
+
+
+def test_a_failure_ends_the_task_with_its_kind(server):
+    with pytest.raises(sa.AsyncFunctionError, match="the model refuses") as raised:
+        called(["a", "[[refusal]]"], chat(server))
+    assert raised.value.kind == "refusal"
+
+
+def test_a_row_without_a_text_is_not_asked_for(server):
+    none, some = called([None, "a"], chat(server, "say {x}!", schema=Mood))
+    assert none["mood"] is None
+    assert some["mood"] is not None
+    assert server.stats()["requests"] == 1
+
+
+@pytest.mark.parametrize("mode", ["ordered", "unordered"])
+def test_an_answer_against_the_schema_is_asked_for_once_more(server, mode):
+    texts = ["a", "b [[invalid once]]", "c", "d [[invalid]]", "e [[refusal]]"]
+    ask = chat(server, schema=Rated, repair=1, also=["usage"], price={"input": 1, "output": 1})
+    rows = called(texts, ask, mode, on_error="capture")
+    found = {row["x"][0]: row for row in rows}
+    assert mode == "unordered" or [row["x"] for row in rows] == texts
+    assert sorted(found) == list("abcde")
+    assert found["b"]["stars"] is not None
+    assert found["d"]["error"]["kind"] == "result-schema-mismatch"
+    assert found["e"]["error"]["kind"] == "refusal"
+    answered = server.answered()
+    assert [answered[hash_of(f"say {it}")] for it in texts] == [1, 2, 1, 2, 1]
+    spent = sum(row["cost"] for row in rows) * 1e6
+    stats = server.stats()
+    assert spent == pytest.approx(stats["input_tokens"] + stats["output_tokens"])
+
+
+def test_rules_of_a_class_are_reasons_to_ask_again():
+    def answer(request):
+        turns = [it["content"] for it in request["messages"]]
+        return {"mood": "good", "stars": 9 if len(turns) == 1 else 4}
+
+    with ModelServer(answer) as server:
+        (row,) = called(["a"], chat(server, schema=Rated, repair=1))
+        (bad,) = called(["a"], chat(server, schema=Rated), on_error="capture")
+    assert row == {"x": "a", "mood": "good", "stars": 4}
+    assert "`Rated` refuses: stars" in bad["error"]["message"]
+
+
+def test_json_in_a_fence_is_read():
+    with ModelServer(lambda _: '```json\n{"mood": "good"}\n```') as server:
+        (row,) = called(["a"], chat(server, schema="mood string"))
+    assert row["mood"] == "good"
+
+
+def test_refused_calls_are_made_again_and_each_row_gets_its_own_answer():
+    shares = {"429": 0.1, "529": 0.1, "498": 0.05, "503": 0.05}
+    retry = sa.retry.exponential_backoff(20, "1ms", "20ms", budget=None)
+    with ModelServer(faults=shares, tokenizer=len, seed=7) as server:
+        texts = [f"n{n % 60}" for n in range(300)]
+        ask = chat(server, schema="answer string", repair=1)
+        rows = called(texts, ask, "unordered", retry=retry, cache=True, on_error="capture")
+        assert [row["error"] for row in rows if row["error"] is not None] == []
+        for row in rows:
+            assert row["answer"] == hash_of(f"say {row['x']}")
+        assert server.stats()["answered"] == 60
+
+
+def test_a_call_without_an_answer_is_not_made_again_unless_you_say_so(server):
+    (row,) = called(["[[reset once]]"], chat(server), on_error="capture")
+    assert row["error"]["kind"] == "unanswered"
+    assert "`repeat=True`" in row["error"]["message"]
+    assert server.stats()["answered"] == 1
+    (row,) = called(["a [[reset once]]"], chat(server, repeat=True))
+    assert row["answer"].startswith(hash_of("say a [[reset once]]"))
+    assert server.stats()["answered"] == 3
+
+
+def test_the_key_goes_to_the_service_that_it_is_of(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "right")
+    with ModelServer(api_key="right") as server:
+        (row,) = called(["a"], chat(server), on_error="capture")
+        assert (row["error"]["kind"], row["error"]["status"]) == ("unauthorized", 401)
+        assert "right" not in row["error"]["message"]
+        for api in ("chat", "messages"):
+            ask = chat(server, api_key=sa.secret("OPENAI_API_KEY"), api=api, max_tokens=9)
+            assert called(["a"], ask, on_error="null")[0]["x"] == "a"
+        assert server.stats()["answered"] == 2
+
+
+def test_a_budget_is_never_exceeded_and_nearly_used(server):
+    price = {"input": 100.0, "output": 1_000.0}
+    ask = chat(server, price=price, budget=0.5, max_tokens=70)
+    rows = called([f"n{n}" for n in range(60)], ask, on_error="capture")
+    spent = sum(row["cost"] or 0 for row in rows)
+    kinds = {row["error"]["kind"] for row in rows if row["error"]}
+    stats = server.stats()
+    paid = (stats["input_tokens"] * 100 + stats["output_tokens"] * 1_000) / 1e6
+    assert kinds == {"budget-spent"}
+    assert spent == pytest.approx(paid)
+    assert 0.4 < paid <= 0.5
+
+
+def test_limits_hold_at_the_server():
+    with ModelServer(rpm=3_000, tpm=120_000, tokenizer=lambda it: len(it.split())) as server:
+        ask = chat(server, rpm=3_000, tpm=120_000, max_tokens=90)
+        called([f"n{n}" for n in range(120)], ask, "unordered")
+        stats = server.stats()
+    assert stats["answered"] == 120
+    assert stats["refused_requests"] + stats["refused_tokens"] == 0
+
+
+def test_vectors_belong_to_their_rows(server):
+    texts = [f"text {n}" for n in range(300)] + [None]
+    embed = sa.llm.embed("{x}", model="m", base_url=server.base_url, dimensions=6, max_rows=64)
+    for row in called(texts, embed):
+        if row["x"] is None:
+            assert row["embedding"] is None
+            continue
+        found = "".join(f"{round(it * 65536):04x}" for it in row["embedding"][:4])
+        assert (found, len(row["embedding"])) == (hash_of(row["x"]), 6)
+    assert server.stats()["requests"] < 15
+
+
+def test_a_text_that_is_too_long_fails_alone():
+    with ModelServer(tokenizer=len, max_text_tokens=10, max_request_tokens=40) as server:
+        texts = [f"text {n}" for n in range(20)]
+        texts[7] = "far too long a text"
+        embed = sa.llm.embed("{x}", model="m", base_url=server.base_url, max_rows=16)
+        rows = called(texts, embed, on_error="capture")
+    failed = [row for row in rows if row["error"]]
+    assert [row["x"] for row in failed] == [texts[7]]
+    assert "maximum context length" in failed[0]["error"]["message"]
+
+
+def test_an_index_that_two_vectors_have_fails_its_rows(server):
+    embed = sa.llm.embed("{x}", model="m", base_url=server.base_url)
+    rows = called(["[[invalid]]", "b"], embed, on_error="capture")
+    assert [row["error"] is None for row in rows] == [False, False]
+
+
+def test_an_estimate_pays_for_nothing_and_is_narrowed_by_some_answers(server):
+    table = pa.table({"x": [f"word {n % 30} " * (1 + n % 5) for n in range(400)]})
+    price = {"input": 100.0, "output": 1_000.0}
+    ask = chat(server, price=price, max_tokens=500, rpm=600, tpm=100_000)
+    first = sa.llm.estimate(table, ask, tokenizer=lambda it: len(it.split()))
+    assert server.stats()["requests"] == 0
+    assert (first.rows, first.differing) == (400, 150 if first.differing == 150 else 30)
+    narrowed = sa.llm.estimate(table, ask, ask=20)
+    assert narrowed.asked == 20
+    called(table["x"].to_pylist(), ask, rate_limit=None)
+    stats = server.stats()
+    paid = (stats["input_tokens"] * 100 + stats["output_tokens"] * 1_000) / 1e6 * 400 / 420
+    least, most = narrowed.cost
+    assert first.cost[0] <= paid <= first.cost[1]
+    assert least <= paid * 1.25
+    assert most >= paid * 0.75
+    assert most - least < first.cost[1] - first.cost[0]
+    assert "400 rows" in str(narrowed)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"prompt": None}, "needs a `prompt`"),
+        ({"api": "responses"}, '`api` must be "chat" or "messages"'),
+        ({"api": "messages"}, "`max_tokens` is needed"),
+        ({"budget": 1.0, "max_tokens": 9}, "`budget` needs `price`"),
+        ({"budget": 1.0, "price": {"input": 1, "output": 1}}, "`max_tokens` is needed"),
+        ({"price": {"in": 1}}, "`price` needs `input` and `output`"),
+        ({"also": ["tokens"]}, "`also` must be columns of usage"),
+        ({"repair": 2}, "`repair` must be 0 or 1"),
+        ({"schema": "m map<string, int>"}, "no JSON schema"),
+        ({"rpm": 0}, "`rpm`"),
+        ({"api_key": "", "base_url": "http://x"}, "`api_key`"),
+    ],
+)
+def test_wrong_arguments_are_refused(options, says):
+    given = {"prompt": "say {x}", "schema": None, "model": "m", **options}
+    with pytest.raises(ConfigurationError, match=says):
+        sa.llm.chat(given.pop("prompt"), given.pop("schema"), **given)
+
+
+def test_answers_do_not_go_with_what_is_behind_them(server):
+    with pytest.raises(ConfigurationError, match="how answers are read"):
+        sa.arrow.ordered_wait(
+            sa.arrow.ordered_wait(pa.table({"x": ["a"]}), chat(server)), chat(server), chain=True
+        )
+
+
+def test_it_is_imported_when_it_is_asked_for():
+    program = "import sys, sparkawait; assert 'sparkawait.llm' not in sys.modules; sparkawait.llm"
+    subprocess.run([sys.executable, "-c", program], check=True)

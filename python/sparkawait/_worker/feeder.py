@@ -312,6 +312,9 @@ class Feeder:
         batches: The input; used by one thread at a time.
     """
 
+    with_known: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
+    """Adds what a journal knows of the rows of a batch, see `TaskJournal`; without one nothing."""
+
     def __init__(self, batches: Iterator[Any]) -> None:
         """Pulls nothing yet."""
         self._batches = batches if isinstance(batches, RecordBatches) else RecordBatches(batches)
@@ -361,16 +364,19 @@ class Feeder:
 
     def _put(self, task: Task, batch: pa.RecordBatch) -> bool:
         try:
-            return task.put(batch)
+            return self._handed(task, batch)
         except pa.ArrowException as error:
             came = with_bytes(batch)
             if came is batch:
                 raise _not_as_declared(batch) from error
         self.has_bytes_for_texts = True
         try:
-            return task.put(came)
+            return self._handed(task, came)
         except pa.ArrowException as error:
             raise _not_as_declared(came) from error
+
+    def _handed(self, task: Task, batch: pa.RecordBatch) -> bool:
+        return task.put(batch if self.with_known is None else self.with_known(batch))
 
 
 def _not_as_declared(batch: pa.RecordBatch) -> ConfigurationError:

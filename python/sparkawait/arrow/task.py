@@ -27,8 +27,10 @@ from sparkawait._plan.plan import Chain, Plan
 from sparkawait._values.cells import learn_zones
 from sparkawait._worker import address_space, life_cycle
 from sparkawait._worker.address_space import collecting_less_often
+from sparkawait._worker.commits import Commits
 from sparkawait._worker.event_loop import check_may_wait
 from sparkawait._worker.feeder import Feeder, with_texts
+from sparkawait._worker.journal import TaskJournal
 from sparkawait._worker.life_cycle import Functions
 from sparkawait._worker.metrics import TaskMetrics, metrics_of_call, metrics_of_chain
 from sparkawait._worker.too_many import TooMany
@@ -53,6 +55,8 @@ def run(
     batches: Iterator[pa.RecordBatch],
     *,
     partition: int = 0,
+    stage: int = 0,
+    attempt: int = 0,
     heartbeat: float | None = None,
     consumer_seconds: float = 0.0,
     on_metrics: Callable[[TaskMetrics], None] | None = None,
@@ -65,6 +69,8 @@ def run(
         batches: Record batches of one schema, or what else the wait functions take in an iterable.
             None at all gives no output, and no function is opened.
         partition: Number of the partition, for messages and `FunctionContext`.
+        stage: Number of the stage, for the names of files in a journal.
+        attempt: Number of the attempt, for them.
         heartbeat: Seconds without output after which a batch without rows is yielded, for a
             consumer that has to look after something else now and then; ``None`` for never.
         consumer_seconds: What a batch costs its consumer beside the time until it asks for the next
@@ -91,7 +97,8 @@ def run(
         if first is None:
             return
         chain = plan if isinstance(plan, Chain) else Chain.of(plan)
-        task = _task(chain, first.schema, partition, consumer_seconds)
+        commits = _commits(chain, stage, partition, attempt, feeder)
+        task = _task(chain, first.schema, partition, consumer_seconds, commits)
         functions = Functions(chain, task, partition)
         too_many = TooMany(chain)
         checks = checks_of(chain, task, functions.contexts, run)
@@ -101,11 +108,7 @@ def run(
         with collecting_less_often(functions.python_calls):
             try:
                 functions.open()
-                # Before there is input: what an error needs to be told, it has by then.
-                address_space.start(
-                    threading.Thread(target=task.drive, name="sparkawait-task", daemon=True)
-                )
-                feeder.start(task)
+                _start(task, feeder, commits)
                 for taken, batch in leaving(iter(partial(task.next, heartbeat), None), checks):
                     left += taken
                     too_many.look_at(batch)
@@ -132,8 +135,7 @@ def run(
                     # No call begins any more, and Spark may kill this process before they end.
                     metrics.report()
                 error = functions.close(finished=finished)
-                task.close()
-                feeder.join()
+                _end(task, feeder, commits)
                 metrics.report()
                 _tell_of_retries(chain.operators, task.metrics())
                 if error is not None:
@@ -142,18 +144,53 @@ def run(
                     _logger.warning("after the task had ended: %s", error, exc_info=error.__cause__)
 
 
-def _task(chain: Chain, schema: pa.Schema, partition: int, consumer_seconds: float) -> _core.Task:
+def _commits(
+    chain: Chain, stage: int, partition: int, attempt: int, feeder: Feeder
+) -> Commits | None:
+    """Returns what writes the journal of the call, if it has one: then it is alone in its task."""
+    plan = chain.plans[0]
+    if plan.journal is None:
+        return None
+    schema = plan.result_schema
+    journal = TaskJournal(plan.journal, schema, stage=stage, partition=partition, attempt=attempt)
+    feeder.with_known = journal.with_known
+    return Commits(journal)
+
+
+def _start(task: _core.Task, feeder: Feeder, commits: Commits | None) -> None:
+    # Before there is input: what an error needs to be told, it has by then.
+    address_space.start(threading.Thread(target=task.drive, name="sparkawait-task", daemon=True))
+    if commits is not None:
+        commits.start()
+    feeder.start(task)
+
+
+def _end(task: _core.Task, feeder: Feeder, commits: Commits | None) -> None:
+    task.close()
+    if commits is not None:
+        commits.finish()
+    feeder.join()
+
+
+def _task(
+    chain: Chain,
+    schema: pa.Schema,
+    partition: int,
+    consumer_seconds: float,
+    commits: Commits | None,
+) -> _core.Task:
     """Returns the operators, which read and write times as the plans say."""
     learn_zones(chain.zones)
-    return _core.Task(
-        **chain.task_arguments(
-            schema,
-            partition,
-            consumer_seconds=consumer_seconds,
-            are_wanted=all(map(life_cycle.is_known, chain.operators)),
-            result_bytes=[life_cycle.result_bytes(known) for known in chain.operators],
-        )
+    arguments = chain.task_arguments(
+        schema,
+        partition,
+        consumer_seconds=consumer_seconds,
+        are_wanted=all(map(life_cycle.is_known, chain.operators)),
+        result_bytes=[life_cycle.result_bytes(known) for known in chain.operators],
     )
+    if commits is not None:
+        arguments["operators"][0]["journal"] = commits.arguments
+    return _core.Task(**arguments)
 
 
 class _MetricsReport:

@@ -303,6 +303,8 @@ def run_task(
         chain,
         batches,
         partition=partition,
+        stage=0 if context is None else context.stageId(),
+        attempt=0 if context is None else context.attemptNumber(),
         heartbeat=heartbeat,
         consumer_seconds=JVM_SECONDS,
         on_metrics=report.update,

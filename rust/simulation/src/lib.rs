@@ -25,6 +25,7 @@
 //! | [`panics`] | what panics on the thread of a task |
 //! | [`world`] | the clock, the functions, the mail |
 //! | [`columns`] | rows of the simulation as columns |
+//! | [`commits`] | what the journal of a task was given |
 //! | [`build`] | the task of a scenario |
 //! | [`run`] | a task from its first batch to its end |
 //! | [`shrink`] | a failing scenario made smaller |
@@ -40,6 +41,7 @@
 pub mod account;
 pub mod build;
 pub mod columns;
+pub mod commits;
 pub mod limits;
 pub mod model;
 pub mod order;

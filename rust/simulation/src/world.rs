@@ -20,6 +20,7 @@ use sparkawait_task::function::{Replies, ReplyGroup};
 use sparkawait_task::layer::cache::{CacheMetrics, Caches};
 use sparkawait_task::task::TaskFeeder;
 
+use crate::commits::Commits;
 use crate::limits::Bucket;
 use crate::model::requests::Requests;
 use crate::model::{Cache, Model};
@@ -37,7 +38,6 @@ mod requesting;
 mod shared_limit;
 pub mod sharing;
 
-use journal::Commits;
 use shared_limit::{Page, Place, SharedLimit};
 
 /// Most looks at the clock in a row while neither time passes nor the task waits.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A journal whose commits take their time.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -12,27 +11,7 @@ use sparkawait_task::error::TaskError;
 use sparkawait_task::journal::{Journal, JournalConfig, KEY, KEY_WIDTH, KNOWN};
 
 use super::{Shared, World};
-use crate::random::Random;
 use crate::scenario::JournalPlan;
-
-/// What the journal of a task was given.
-#[derive(Debug)]
-pub struct Commits {
-    plan: JournalPlan,
-    random: Random,
-    /// When each commit is done.
-    done_at: Vec<u64>,
-    /// The rows, and when they are committed.
-    rows: BTreeMap<i64, u64>,
-}
-
-impl Commits {
-    /// Knows of none.
-    pub fn new(plan: JournalPlan, seed: u64) -> Self {
-        let random = Random(seed ^ 0x6A6F_7572);
-        Self { plan, random, done_at: Vec::new(), rows: BTreeMap::new() }
-    }
-}
 
 /// The way of a task to its journal.
 #[derive(Debug)]
@@ -44,24 +23,13 @@ impl Journal for Written {
         let keys: Vec<i64> = keys.into_iter().flat_map(numbers).collect();
         let mut world = self.0.world();
         let now = world.now;
-        let Some(commits) = &mut world.journal else { return };
-        let last = commits.done_at.last().copied().unwrap_or_default();
-        let done_at = last.max(now + commits.random.next() % commits.plan.latency);
-        commits.done_at.push(done_at);
-        let is_next = commits.done_at.len() as u64 == number;
-        let twice = keys.iter().find(|row| commits.rows.contains_key(row)).copied();
-        commits.rows.extend(keys.into_iter().map(|row| (row, done_at)));
-        if let Some(row) = twice {
-            world.fail("each row is entered once", format!("row {row}"));
-        } else if !is_next {
-            world.fail("commits are numbered", format!("{number}"));
-        }
+        let seen = world.journal.as_mut().map_or(Ok(()), |it| it.append(number, &keys, now));
+        world.breaks(seen);
     }
 
     fn committed(&self) -> Result<u64, TaskError> {
         let world = self.0.world();
-        let done = world.journal.iter().flat_map(|it| &it.done_at);
-        Ok(done.take_while(|it| **it <= world.now).count() as u64)
+        Ok(world.journal.as_ref().map_or(0, |it| it.done(world.now)))
     }
 
     fn connect(&self, _waker: Waker) {}
@@ -81,7 +49,7 @@ pub fn config(shared: &Shared, plan: JournalPlan) -> JournalConfig {
     }
 }
 
-/// Adds the columns that a journal needs to a batch of input of which nothing is known.
+/// Adds the columns that a journal needs to a batch of new rows.
 pub fn with_columns(batch: &RecordBatch, first: i64) -> RecordBatch {
     let rows = (first..).take(batch.num_rows());
     let keys = rows.flat_map(|row| [row.to_le_bytes(), [0; 8]].concat()).collect();
@@ -104,7 +72,7 @@ impl World {
     /// entered.
     pub fn check_committed(&mut self, row: i64) {
         let Some(commits) = &self.journal else { return };
-        let committed = commits.rows.get(&row).copied();
+        let committed = commits.committed_at(row);
         let is_asked = self.model.sites.iter().any(|it| it.plan.asks_on_timeout);
         if committed.map_or(is_asked, |at| at <= self.now) {
             return;
@@ -117,8 +85,8 @@ impl World {
     pub fn check_entered(&mut self) {
         let Some(commits) = &self.journal else { return };
         let is_asked = self.model.sites.iter().any(|it| it.plan.asks_on_timeout);
-        let (entered, fed) = (commits.rows.len(), self.model.fed.len());
-        let is_done = commits.done_at.iter().all(|it| *it <= self.now);
+        let (entered, fed) = (commits.rows(), self.model.fed.len());
+        let is_done = commits.are_done(self.now);
         if entered > fed || entered < fed && !is_asked || !is_done {
             let what = format!("{entered} rows of {fed}, all of them committed: {is_done}");
             self.fail("each row is in the journal", what);

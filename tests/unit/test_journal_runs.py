@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls with a journal, without Spark: what is known is not called for, in each mode."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections import Counter
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import sparkawait as sa
+import sparkawait.arrow as saa
+from sparkawait._worker.journal import TaskJournal
+from sparkawait.exceptions import AsyncIOError, ErrorKind
+
+MODES = {"ordered_wait": {}, "unordered_wait": {}, "key_ordered_wait": {"key": "x"}}
+
+
+class Service:
+    """Counts its calls; rows whose number leaves 3 fail."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[int] = Counter()
+
+    def function(self):
+        @sa.async_function("y int, z string")
+        async def double(row):
+            self.calls[row.x] += 1
+            if row.x % 11 == 3:
+                raise ValueError("odd")
+            return [] if row.x % 7 == 5 else [{"y": 2 * row.x, "z": str(row.x)}] * (1 + row.x % 2)
+
+        return double
+
+
+def numbers(rows, start=0):
+    return pa.table({"x": pa.array(range(start, rows), pa.int32())})
+
+
+def expected(rows, start=0):
+    found = []
+    for x in range(start, rows):
+        if x % 11 == 3:
+            found.append((x, None, None))
+        elif x % 7 != 5:
+            found += [(x, 2 * x, str(x))] * (1 + x % 2)
+    return found
+
+
+def run(mode, function, path, rows, **journal):
+    kept = sa.Journal(path, version="1", **journal)
+    out = getattr(saa, mode)(
+        numbers(rows), function, journal=kept, on_error="capture", capacity=13, **MODES[mode]
+    )
+    found = [tuple(it[name] for name in ("x", "y", "z")) for it in out.to_table().to_pylist()]
+    return found if mode == "ordered_wait" else sorted(found, key=lambda it: it[0])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_second_run_calls_for_what_failed_and_what_is_new(tmp_path, mode):
+    service = Service()
+    function = service.function()
+
+    assert run(mode, function, tmp_path, 211) == expected(211)
+    assert service.calls == Counter(range(211))
+    assert run(mode, function, tmp_path, 317) == expected(317)
+    assert service.calls == Counter([*range(317), *range(3, 211, 11)])
+    assert run(mode, function, tmp_path, 317, again="none") == expected(317)
+    assert service.calls.total() == 317 + len(range(3, 211, 11))
+
+
+def test_what_was_answered_before_a_reader_went_away_is_known(tmp_path):
+    service = Service()
+    kept = sa.Journal(tmp_path, version=7)
+    options = {"journal": kept, "on_error": "null", "capacity": 13}
+    out = iter(saa.ordered_wait(numbers(3011), service.function(), **options))
+    first = next(out)
+    out.close()
+    called = dict(service.calls)
+
+    rows = saa.ordered_wait(numbers(3011), service.function(), **options).to_table()
+
+    assert 0 < first.num_rows <= len(called) < 3011
+    assert list(zip(*rows.to_pydict().values(), strict=True)) == expected(3011)
+    again = {x for x, count in service.calls.items() if count > 1}
+    # Those in flight when the reader went away, and those that have failed.
+    assert len({x for x in again if x % 11 != 3}) <= 13
+
+
+def test_rows_wait_for_the_folder_and_calls_do_not(tmp_path, monkeypatch):
+    service, is_open = Service(), threading.Event()
+    write = TaskJournal.write
+
+    def slow(self, entries):
+        assert is_open.wait(60)
+        write(self, entries)
+
+    monkeypatch.setattr(TaskJournal, "write", slow)
+    kept = sa.Journal(tmp_path, version="1")
+    out = iter(saa.unordered_wait(numbers(211), service.function(), journal=kept, on_error="drop"))
+    found = []
+    reader = threading.Thread(target=lambda: found.extend(out))
+    reader.start()
+    # All are called, and none has left.
+    while service.calls.total() < 211:
+        reader.join(0.01)
+    assert found == []
+    is_open.set()
+    reader.join()
+
+    assert sum(it.num_rows for it in found) == len(
+        [it for it in expected(211) if it[1] is not None]
+    )
+    assert service.calls == Counter(range(211))
+
+
+def test_a_folder_that_cannot_be_written_fails_the_task_and_its_rows_do_not_leave(
+    tmp_path, monkeypatch
+):
+    def full(_self, _entries):
+        msg = "the disk is full"
+        raise AsyncIOError(msg, ErrorKind.JOURNAL_INVALID)
+
+    monkeypatch.setattr(TaskJournal, "write", full)
+    service = Service()
+    with pytest.raises(AsyncIOError, match="the disk is full") as raised:
+        run("ordered_wait", service.function(), tmp_path, 211)
+    assert raised.value.kind == ErrorKind.JOURNAL_INVALID
+
+
+PROGRAM = """
+import sys
+import pyarrow as pa, sparkawait as sa, sparkawait.arrow as saa
+
+# {comment}
+@sa.async_function("y int, z string")
+async def double(row):
+    print(row.x)
+    return {{"y": 2 * row.x, "z": str(row.x)}}
+
+table = pa.table({{"x": pa.array(range({rows}), pa.int32())}})
+kept = sa.Journal({path!r}, version="1")
+rows = saa.{mode}(table, double, journal=kept).to_table().to_pylist()
+assert [(it["y"], it["z"]) for it in rows] == [(2 * x, str(x)) for x in range({rows})]
+"""
+
+
+def test_another_process_knows_what_one_before_it_has_called_for(tmp_path):
+    calls = []
+    for rows, comment in ((131, "first"), (131, "edited"), (173, "longer")):
+        program = PROGRAM.format(
+            rows=rows, comment=comment, path=str(tmp_path / "kept"), mode="ordered_wait"
+        )
+        script = tmp_path / "script.py"
+        script.write_text(program)
+        ended = subprocess.run(
+            [sys.executable, str(script)], capture_output=True, text=True, check=False
+        )
+        assert ended.returncode == 0, ended.stderr
+        calls.append(sorted(map(int, ended.stdout.split())))
+    assert calls == [list(range(131)), [], list(range(131, 173))]
+    folder = pq.read_table(tmp_path / "kept", columns=["key", "kind"])
+    assert (folder.num_rows, set(folder["kind"].to_pylist())) == (173, {"ok"})

@@ -165,3 +165,23 @@ def test_another_process_knows_what_one_before_it_has_called_for(tmp_path):
     assert calls == [list(range(131)), [], list(range(131, 173))]
     folder = pq.read_table(tmp_path / "kept", columns=["key", "kind"])
     assert (folder.num_rows, set(folder["kind"].to_pylist())) == (173, {"ok"})
+
+
+def test_costs_are_those_of_the_budget_in_its_own_unit(tmp_path):
+    @sa.async_function("used double, tokens int")
+    async def pays(row):
+        return {"used": 0.07, "tokens": 331 + row.x}
+
+    limits = [
+        sa.RateLimit("100000/s", cost=500, result_cost="tokens"),
+        sa.Budget(20.0, cost=0.15, result_cost="used"),
+    ]
+    kept = sa.Journal(tmp_path, version="1")
+    out = saa.ordered_wait(numbers(13), pays, journal=kept, rate_limit=limits, info="call")
+    told = [it["cost"] for it in out.to_table()["call"].to_pylist()]
+
+    again = saa.ordered_wait(numbers(13), pays, journal=kept, rate_limit=limits, info="call")
+    assert told == [0.07] * 13
+    assert pq.read_table(tmp_path)["cost"].to_pylist() == [0.07] * 13
+    known = again.to_table()["call"].to_pylist()
+    assert [(it["cost"], it["attempts"], it["cached"]) for it in known] == [(0.0, 0, True)] * 13

@@ -151,6 +151,7 @@ impl PolicyArguments {
             prices.usual = prices.usual.with(limit, cost);
             prices.counts_requests |= it.per_request;
             let scale = it.scale;
+            prices.scales[limit] = scale;
             let function = it.cost_function.as_ref().map(|function| {
                 let (function, label) = (function.clone_ref(py), it.label.clone());
                 let columns = Arc::clone(columns);

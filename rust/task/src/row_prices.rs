@@ -88,6 +88,8 @@ pub struct PriceSettings {
     pub rows: Vec<RowCost>,
     /// What calls turn out to have cost.
     pub results: Vec<ResultCost>,
+    /// How many permits a cost of 1 is, by the number of the limit; of others 0.
+    pub scales: [u64; MAX_LIMITS],
     /// Whether limits count the requests of a function that makes one for many calls.
     pub counts_requests: bool,
 }
@@ -126,6 +128,7 @@ pub(crate) struct RowPrices {
     usual: Costs,
     rows: Vec<(RowCost, Vec<usize>)>,
     results: Vec<ResultCost>,
+    scales: [u64; MAX_LIMITS],
 }
 
 impl RowPrices {
@@ -145,7 +148,8 @@ impl RowPrices {
             Ok((cost.clone(), positions.collect::<Result<_, _>>()?))
         });
         let rows = rows.collect::<Result<_, StartError>>()?;
-        Ok(Self { usual: settings.usual, rows, results: settings.results.clone() })
+        let (usual, scales) = (settings.usual, settings.scales);
+        Ok(Self { usual, rows, results: settings.results.clone(), scales })
     }
 
     /// Returns the price of each row; none if all cost the usual. Rows that have no price are
@@ -238,13 +242,18 @@ impl RowPrices {
         (0..rows).map(move |row| costs.get(row).copied().unwrap_or(usual))
     }
 
-    /// Returns the first limit for which calls do not all cost 1, by its number.
-    pub(crate) fn first_priced(&self) -> Option<usize> {
-        (0..MAX_LIMITS).find(|limit| {
+    /// Returns the limit whose cost is told of each row, and how many permits a cost of 1 is: one of
+    /// money, or else the first one for which calls do not all cost 1.
+    pub(crate) fn told(&self) -> Option<(usize, u64)> {
+        let is_priced = |limit: &usize| {
             self.usual.of(*limit) > 1
                 || self.rows.iter().any(|(it, _)| it.limit == *limit)
                 || self.results.iter().any(|it| it.limit == *limit)
-        })
+        };
+        let priced =
+            (0..MAX_LIMITS).filter(is_priced).map(|limit| (limit, self.scales[limit].max(1)));
+        // Of money there are millionths, and the first of equals is the last of the reverse.
+        priced.rev().max_by_key(|(_, scale)| *scale)
     }
 
     /// Returns whether rows may have other prices than the usual one.

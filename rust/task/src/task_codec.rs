@@ -117,7 +117,7 @@ impl TaskCodec {
             RowStore::with_columns(input, results, output, on_error, error_column, info_column)?
                 .carrying(&config.carried);
         let tells = config.tells_calls();
-        let call_log = tells.then(|| Box::new(CallLog::new(prices.first_priced(), begins)));
+        let call_log = tells.then(|| Box::new(CallLog::new(prices.told(), begins)));
         Ok(Self {
             config,
             columns,
@@ -303,7 +303,7 @@ impl TaskCodec {
         let failure = self.row_failure(failure, attempts);
         if let (Some(journal), Some(log)) = (&mut self.journal, &self.call_log) {
             let (batch, place) = (self.rows.inputs().batch(row.batch), row.row as usize);
-            let info = log.completed(batch.ordinal(place));
+            let info = log.entered(batch.ordinal(place));
             journal.enter_failure(batch, place, info, &failure);
         }
         if self.forgets_calls() {

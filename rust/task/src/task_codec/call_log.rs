@@ -27,8 +27,10 @@ pub(super) struct CallLog {
     rows: HashMap<u64, Noted, RandomState>,
     /// The positions of those that were called.
     called: HashMap<EntryId, u64, RandomState>,
-    /// The number of the limit in time whose permits are told.
+    /// The number of the limit whose cost is told.
     priced: Option<usize>,
+    /// How many permits a cost of 1 is.
+    scale: f64,
     /// When calls begin.
     begins: Begins,
 }
@@ -49,6 +51,8 @@ struct Noted {
     waiting: Option<AttemptId>,
     /// What a call is charged.
     price: f64,
+    /// What the calls that have ended cost.
+    paid: f64,
     /// What a call that ends now has cost.
     settled: Option<(AttemptId, f64)>,
     /// Whether its outcome is there.
@@ -128,13 +132,16 @@ impl Noted {
 }
 
 impl CallLog {
-    /// Makes one that tells what calls cost the limit with the number `priced`.
-    pub(super) fn new(priced: Option<usize>, begins: Begins) -> Self {
+    /// Makes one that tells what calls cost the limit with this number, where a cost of 1 is so many
+    /// permits.
+    pub(super) fn new(priced: Option<(usize, u64)>, begins: Begins) -> Self {
+        let (priced, scale) = (priced.map(|it| it.0), permits(priced.map_or(1, |it| it.1)));
         Self {
             now: ProcessingTime::ZERO,
             rows: HashMap::default(),
             called: HashMap::default(),
             priced,
+            scale,
             begins,
         }
     }
@@ -150,15 +157,18 @@ impl CallLog {
         self.rows.extend((first..).zip(costs).map(|(row, costs)| {
             let price = priced.map_or(0.0, |limit| permits(costs.of(limit)));
             let (first, ended, entry, waiting, settled) = (None, None, None, None, None);
-            let is_over = false;
-            (row, Noted { info, taken, first, ended, entry, waiting, price, settled, is_over })
+            let (paid, is_over) = (0.0, false);
+            let noted =
+                Noted { info, taken, first, ended, entry, waiting, price, paid, settled, is_over };
+            (row, noted)
         }));
     }
 
     /// Goes on with what there was to tell of a row that was taken up again.
     pub(super) fn restore(&mut self, row: u64, before: CallInfo) {
         if let Some(noted) = self.rows.get_mut(&row) {
-            let cost = noted.info.cost.map(|nothing| before.cost.unwrap_or(nothing));
+            let cost = before.cost.map(|it| (it * self.scale).round());
+            let cost = noted.info.cost.map(|nothing| cost.unwrap_or(nothing));
             noted.info = CallInfo { cost, ..before };
         }
     }
@@ -254,7 +264,9 @@ impl CallLog {
             }
             noted.info.status = end.status.or(noted.info.status);
             let (settled, price) = (noted.settled.take_if(|(of, _)| *of == attempt), noted.price);
-            noted.charge(settled.map_or(0.0, |(_, cost)| cost - price));
+            let cost = settled.map_or(price, |(_, cost)| cost);
+            noted.paid += cost;
+            noted.charge(cost - price);
             return;
         }
         noted.charge(-noted.price);
@@ -283,18 +295,29 @@ impl CallLog {
     /// Returns what there is to tell of a row that has its outcome.
     pub(super) fn completed(&self, row: u64) -> CallInfo {
         let told = |it: &Noted| it.told(it.ended.or(it.first).unwrap_or(it.taken));
-        self.rows.get(&row).map(told).unwrap_or_default()
+        self.rows.get(&row).map(told).map(|it| self.shown(it)).unwrap_or_default()
+    }
+
+    /// Returns the same for a journal: what calls cost that were given up is not in it.
+    pub(super) fn entered(&self, row: u64) -> CallInfo {
+        let paid = self.priced.and(self.rows.get(&row)).map(|it| it.paid / self.scale);
+        CallInfo { cost: paid, ..self.completed(row) }
     }
 
     /// Returns what there is to tell of a row that has none, for [`restore`](Self::restore).
     pub(super) fn pending(&self, row: u64) -> CallInfo {
         let Some(noted) = self.rows.get(&row) else { return CallInfo::default() };
-        let told = noted.told(self.now);
+        let told = self.shown(noted.told(self.now));
         let waits = |before: Duration| before + self.now.saturating_since(noted.taken);
         match told.seconds {
             Some(_) => told,
             None => CallInfo { waited: Some(waits(noted.info.waited.unwrap_or_default())), ..told },
         }
+    }
+
+    /// Returns it with its cost as people count it.
+    fn shown(&self, told: CallInfo) -> CallInfo {
+        CallInfo { cost: told.cost.map(|it| it / self.scale), ..told }
     }
 
     /// Forgets a row, which has left.
@@ -319,7 +342,7 @@ mod tests {
     }
 
     fn log_of(rows: usize, begins: Begins) -> CallLog {
-        let mut log = CallLog::new(Some(1), begins);
+        let mut log = CallLog::new(Some((1, 1)), begins);
         log.set_time(at(11));
         log.take(7, std::iter::repeat_n(Costs::NONE.with(1, PRICE), rows));
         log
@@ -350,6 +373,23 @@ mod tests {
     }
 
     const MILLIS: fn(u64) -> Option<Duration> = |it| Some(Duration::from_millis(it));
+
+    #[test]
+    fn costs_are_told_in_their_own_unit_and_a_journal_has_those_of_calls_that_ended() {
+        let mut log = CallLog::new(Some((1, 1_000_000)), Begins::AtOnce);
+        log.take(7, std::iter::once(Costs::NONE.with(1, 150_000)));
+        let (first, hedge) = (attempt(3, 1), attempt(3, 1).hedge());
+        log.call(7, first);
+        log.call(7, hedge);
+        log.cancel(&[first]);
+        log.remark(hedge, Remark::Cost { limit: 1, cost: 70_000 });
+        let answered = CallEnd { answered: Answered::Called, status: None };
+        log.end(hedge, answered, Handled::Final(0));
+
+        // The call that was given up had its permits, and nobody knows what it cost.
+        assert_eq!(log.completed(7).cost, Some(0.22));
+        assert_eq!(log.entered(7).cost, Some(0.07));
+    }
 
     #[test]
     fn times_are_from_the_first_call_to_the_end_of_the_last_one() {

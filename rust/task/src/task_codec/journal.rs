@@ -280,7 +280,7 @@ impl TaskJournal {
         for Fresh { attempt, rows } in std::mem::take(&mut self.fresh) {
             let Some(ordinal) = log.row_of(attempt.entry) else { continue };
             let Some(called) = self.called.remove(&ordinal) else { continue };
-            let info = log.completed(ordinal);
+            let info = log.entered(ordinal);
             // Nobody was asked, so nothing is saved by knowing it.
             if info.attempts == 0 && !info.cached {
                 continue;

@@ -76,6 +76,8 @@ class NativeFunction(OfColumns, TakesOptions):
     """The class whose rules its rows keep, if it has some beside its types."""
     answers: Answers | None = None
     """How what calls bring is read where rows leave, if it is not what leaves."""
+    once = False
+    """Whether equal rows are brought together, so that one call serves them."""
     input_columns: tuple[str, ...] = ()
     only_reads = False
     """Whether a call changes nothing and costs nothing, so that it is made again unasked."""

@@ -56,6 +56,7 @@ __all__ = [
     "facts_of",
     "held",
     "is_declared",
+    "left_out_of",
     "rows_in_calls",
 ]
 
@@ -126,6 +127,12 @@ def has_fallback(kind: type[AsyncFunction]) -> bool:
     """Tells whether a class has a method of its own for rows that timed out, and no constant."""
     own = kind.on_timeout
     return own is not AsyncFunction.on_timeout and callable(own)
+
+
+def left_out_of(function: object) -> frozenset[str]:
+    """Returns the columns of a function that do not leave its task."""
+    answers = function.answers if isinstance(function, NativeFunction) else None
+    return frozenset() if answers is None else answers.hidden
 
 
 def is_declared(function: object) -> bool:

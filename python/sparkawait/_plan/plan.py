@@ -12,7 +12,7 @@ Immutable and picklable; any thread may read it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, cast
@@ -29,7 +29,14 @@ from sparkawait._checks import (
     require_timestamp,
 )
 from sparkawait._core import Native, ResultColumns
-from sparkawait._plan.called import UNKNOWN, Facts, Growth, check_no_rules, rows_in_calls
+from sparkawait._plan.called import (
+    UNKNOWN,
+    Facts,
+    Growth,
+    check_no_rules,
+    left_out_of,
+    rows_in_calls,
+)
 from sparkawait._plan.journal import JournalPlan, check_not_chained, check_rows
 from sparkawait._schema.types import check_input_names, timestamps_of
 from sparkawait._values.results import NoResults, OneResult, ResultBuilder, with_mark
@@ -294,14 +301,12 @@ class Plan:
     @property
     def added_fields(self) -> list[pa.Field]:
         """The columns that the operator adds to its input."""
-        columns = (it for it in self.result_schema if it.name not in self.left_out)
-        return [*columns, *self.told_fields]
+        return [*without(self.result_schema, left_out_of(self.function)), *self.told_fields]
 
     @property
-    def left_out(self) -> frozenset[str]:
-        """Columns of the function that do not leave the task."""
-        answers = self.function.answers if isinstance(self.function, NativeFunction) else None
-        return frozenset() if answers is None else answers.hidden
+    def width(self) -> int:
+        """How many columns of the function leave the task."""
+        return len(self.declared_schema) - len(left_out_of(self.function))
 
     @property
     def required(self) -> list[str]:
@@ -361,9 +366,7 @@ class Plan:
         kept = inputs if self.keeps_input else ()
         fold = str if self.case_sensitive else str.lower
         names = {fold(name): name for name in kept}
-        for name in self.declared_schema.names:
-            if name in self.left_out:
-                continue
+        for name in without(self.declared_schema, left_out_of(self.function)).names:
             taken = names.get(fold(name))
             if taken is not None:
                 whose = "returned twice" if taken not in kept else "already a column of the input"
@@ -577,7 +580,7 @@ def _told(value: Any) -> Any:
     return value.resolve() if hasattr(value, "resolve") else value
 
 
-def without(schema: pa.Schema, hidden: Sequence[str]) -> pa.Schema:
+def without(schema: pa.Schema, hidden: Collection[str]) -> pa.Schema:
     """Returns `schema` without some columns."""
     fields = [field for field in schema if field.name not in hidden]
     return pa.schema(fields, metadata=cast("Any", schema.metadata))

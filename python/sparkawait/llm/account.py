@@ -54,7 +54,8 @@ class Account:
         limits: list[Any] = []
         if self.rpm is not None:
             name = f"requests of {self.model}"
-            limits.append(RateLimit(rate_of(self.rpm, "rpm"), name=name, scope="job"))
+            rate, burst = rate_of(self.rpm, "rpm"), _burst(self.rpm)
+            limits.append(RateLimit(rate, burst, name=name, scope="job"))
         if self.tpm is None:
             return limits
         # What a cache knew does not count where input is told without it.
@@ -73,7 +74,7 @@ class Account:
     def _of_tokens(self, rate: float, parts: dict[str, float], first: int, what: str) -> RateLimit:
         return RateLimit(
             rate_of(rate, "tpm"),
-            max(round(rate / 60), 1),
+            _burst(rate),
             "usual",
             "job",
             name=f"{what} of {self.model}",
@@ -100,6 +101,11 @@ class Account:
         elif self.tpm is not None:
             found.append((tokens + output) / self.tpm)
         return max(found) if found else None
+
+
+def _burst(rate: float) -> int:
+    """Returns three seconds of a limit: what calls in flight have reserved, and do not need."""
+    return max(round(rate / 20), 1)
 
 
 def rate_of(limit: Any, name: str) -> str:

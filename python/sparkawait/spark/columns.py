@@ -363,7 +363,7 @@ class ColumnTask(Shipment):
 
     def _marked(self, arrays: Sequence[Any], found: Any) -> pa.RecordBatch:
         """Returns results with the mark where Python functions have it, before an error."""
-        names, place = list(self._types), len(self._plan_here.declared_schema)
+        names, place = list(self._types), self._plan_here.width
         names.insert(place, mark_beside(names))
         return pa.RecordBatch.from_arrays([*arrays[:place], found, *arrays[place:]], names=names)
 
@@ -374,7 +374,7 @@ class ColumnTask(Shipment):
         return none
 
     def _to_column(self, batch: pa.RecordBatch) -> pa.Array:
-        place = len(self._plan_here.declared_schema)
+        place = self._plan_here.width
         found: Any = batch.column(place)
         members, fields = list(batch.columns), list(batch.schema)
         del members[place], fields[place]

@@ -21,8 +21,8 @@ from pyspark.sql.types import ArrayType, DataType, StructType
 from sparkawait._callables import check_function, describe
 from sparkawait._checks import flag, nullable, refuse, shown
 from sparkawait._option import documented, refuse_unknown
-from sparkawait._plan.called import check_picklable, facts_of, is_declared
-from sparkawait._plan.plan import Place, Plan, Results, told_fields
+from sparkawait._plan.called import check_picklable, facts_of, is_declared, left_out_of
+from sparkawait._plan.plan import Place, Plan, Results, told_fields, without
 from sparkawait._plan.resolve import Around, Call, plan_of
 from sparkawait._schema.classes import names_columns, schema_of
 from sparkawait._schema.types import ReturnsLike, to_result, to_schema
@@ -487,6 +487,7 @@ class AsyncUserDefinedFunction:
     def _type_in(self, session: Session) -> _Type:
         call = self._call
         columns = columns_for_spark(call.declared_schema, call.function, session.times)
+        columns = without(columns, left_out_of(call.function))
         told = told_fields(call.options)
         # With nothing told beside it, a result that is missing is null as a whole.
         fields = to_spark(pa.schema([*(nullable(columns) if told else columns), *told])).fields

@@ -18,7 +18,7 @@ from sparkawait._option import documented
 from sparkawait._plan import resolve as plans
 from sparkawait._plan.plan import Chain, Mode, Results
 from sparkawait.exceptions import ErrorKind
-from sparkawait.functions import AsyncFunctionsLike
+from sparkawait.functions import AsyncFunctionsLike, NativeFunction
 from sparkawait.metrics import Metrics
 from sparkawait.options import OPTIONS, WaitArguments, WaitOptions, has_expressions, of_call
 from sparkawait.spark.carry import carried, carry_of, check_carry_over, check_same
@@ -157,6 +157,7 @@ def _wait(
     chain: bool,
     key: ColumnsLike | None = None,
 ) -> DataFrame:
+    df = brought_together(df, mode, function, chain=chain)
     step = made(df, mode, function, options, metrics=metrics, chain=chain, key=key)
     source, names = with_safe_names(step.source)
     if step.carry is not None:
@@ -260,6 +261,24 @@ def made(
         result_types=casts(plan, session.times),
         carry=carry,
     )
+
+
+def brought_together(df: DataFrame, mode: Mode, function: object, *, chain: bool) -> DataFrame:
+    """Returns `df` with equal rows in one partition, if the function asks for them once.
+
+    Raises:
+        ConfigurationError: If rows are to keep their order.
+    """
+    called = getattr(function, "function", function)
+    if not (isinstance(called, NativeFunction) and called.once) or not hasattr(df, "repartition"):
+        return df
+    if mode != "unordered" or chain:
+        refuse(
+            f"`once=True` of `{called.name}` brings equal rows together, which takes them out of"
+            " their order; call it with `unordered_wait`, and without `chain=True`"
+        )
+    names = dict.fromkeys(called.input_columns)
+    return df.repartition(*("`" + name.replace("`", "``") + "`" for name in names))
 
 
 def check_ends(df: Any, argument: str, action: str, way_out: str) -> None:

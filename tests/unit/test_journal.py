@@ -482,6 +482,20 @@ def test_a_folder_knows_what_a_dict_knows(tmp_path_factory, commits, asked, ends
     assert known(journal, rows([])) == []
 
 
+def test_calls_without_a_journal_load_nothing_that_reads_files():
+    """It would be 9 MB of each Python worker."""
+    program = (
+        "import sys, sparkawait, pyarrow as pa\n"
+        "function = sparkawait.testing.simulated()\n"
+        "sparkawait.arrow.ordered_wait([pa.record_batch({'x': [1]})], function).to_table()\n"
+        "print([it for it in ('fs', 'parquet') if f'pyarrow.{it}' in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
 # -- what a call is refused for, before anything runs
 
 

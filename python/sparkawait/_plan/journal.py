@@ -10,7 +10,8 @@
         /<run>-<task>-<number>.parquet     a commit, or several that were put together
 ```
 
-The driver opens the folder when a call is made, and the tasks when they begin.
+The driver opens the folder when a call is made, and the tasks when they begin. Calls without a
+journal do not load what reads and writes files: that is 9 MB of each Python worker.
 """
 
 from __future__ import annotations
@@ -24,20 +25,22 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from time import sleep
-from typing import Any, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import pyarrow as pa
-from pyarrow import fs
 
 from sparkawait._checks import refuse, require_column
 from sparkawait._core import content_keys
 from sparkawait.exceptions import ErrorKind
 from sparkawait.functions import AsyncFunction, NativeFunction
 from sparkawait.journal import Journal
+
+if TYPE_CHECKING:
+    from pyarrow import fs
 
 __all__ = [
     "Folder",
@@ -84,6 +87,8 @@ class Folder:
 
     def names(self) -> dict[str, tuple[int | None, int | None]]:
         """Returns the files with their sizes and times, which tell a file from its successor."""
+        from pyarrow import fs
+
         selector = fs.FileSelector(self._root, allow_not_found=True)
         return {
             it.base_name: (it.size, it.mtime_ns)
@@ -147,6 +152,8 @@ class LocalFolder(Folder):
 
     def __init__(self, path: str) -> None:
         """Takes an absolute path."""
+        from pyarrow import fs
+
         super().__init__(path, fs.LocalFileSystem(), path)
 
     def write(self, name: str, data: Any) -> None:
@@ -220,11 +227,24 @@ def folder_of(path: str) -> Folder:
             " volume of Databricks is, give that path",
             _KIND,
         )
+    from pyarrow import fs
+
     try:
         files, root = fs.FileSystem.from_uri(f"{scheme}://{rest}")
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         refuse(f"`journal` is at {_shown(path)}, which PyArrow does not open: {error}", _KIND)
-    return Folder(_shown(path), files, root.rstrip("/"))
+    return Folder(_shown(path), _in_one_request(files), root.rstrip("/"))
+
+
+def _in_one_request(files: fs.FileSystem) -> fs.FileSystem:
+    """Returns a file system that writes a small file by one request, where it has the choice."""
+    if files.type_name != "s3":
+        return files
+    made: Any = type(files)
+    with suppress(TypeError, ValueError, KeyError):  # PyArrow before 18 has no such option
+        _, (options,) = cast("tuple[Any, tuple[dict[str, Any]]]", files.__reduce__())
+        return made(**{**options, "allow_delayed_open": True})
+    return files
 
 
 def _shown(path: str) -> str:
@@ -304,7 +324,7 @@ class JournalPlan:
         mark: What the folder says if it is this one; ``None`` where it can be no other.
     """
 
-    path: str
+    path: str = field(repr=False)  # which may have a password in it
     function: str
     version: str
     identity: bytes
@@ -528,11 +548,11 @@ def nullable_type(data_type: Any) -> Any:
 def _check_storable(schema: pa.Schema) -> None:
     from pyarrow import parquet
 
-    for field in schema:
+    for column in schema:
         try:
-            parquet.write_table(pa.schema([field]).empty_table(), pa.BufferOutputStream())
+            parquet.write_table(pa.schema([column]).empty_table(), pa.BufferOutputStream())
         except pa.ArrowException as error:
-            refuse(f"`journal` cannot keep column `{field.name}`: {error}", ErrorKind.TYPE_REFUSED)
+            refuse(f"`journal` cannot keep column `{column.name}`: {error}", ErrorKind.TYPE_REFUSED)
 
 
 def _absolute(path: str) -> str:
@@ -540,7 +560,7 @@ def _absolute(path: str) -> str:
 
 
 def _shape(schema: pa.Schema) -> list[list[str]]:
-    return [[field.name, _named(field.type)] for field in schema]
+    return [[it.name, _named(it.type)] for it in schema]
 
 
 def _named(data_type: Any) -> str:

@@ -30,7 +30,6 @@ from sparkawait._worker.address_space import collecting_less_often
 from sparkawait._worker.commits import Commits
 from sparkawait._worker.event_loop import check_may_wait
 from sparkawait._worker.feeder import Feeder, with_texts
-from sparkawait._worker.journal import TaskJournal
 from sparkawait._worker.life_cycle import Functions
 from sparkawait._worker.metrics import TaskMetrics, metrics_of_call, metrics_of_chain
 from sparkawait._worker.too_many import TooMany
@@ -151,6 +150,9 @@ def _commits(
     plan = chain.plans[0]
     if plan.journal is None:
         return None
+    # Others do not need what reads and writes files.
+    from sparkawait._worker.journal import TaskJournal
+
     schema = plan.result_schema
     journal = TaskJournal(plan.journal, schema, stage=stage, partition=partition, attempt=attempt)
     feeder.with_known = journal.with_known

@@ -237,6 +237,11 @@ def made(
     plan = plans.resolved(function, options, around)
     check_keys(plan, input_schema)
     check_columns(plan, all_columns)
+    if plan.journal is not None and df.isStreaming:
+        refuse(
+            "`journal` is for DataFrames that end; a stream has its checkpoint, and with"
+            " `carry_over` its rows in flight: docs/streaming.md"
+        )
     carry_over = plan.options.carry_over
     if carry_over is not None:
         check_carry_over(df, plan, carry_over)

@@ -99,8 +99,8 @@ pub trait StreamElementQueue<T, R> {
     ///
     /// # Errors
     ///
-    /// [`CompleteError`] gives `result` back; the first result stands.
-    fn complete(&mut self, id: EntryId, result: R) -> Result<(), CompleteError<R>>;
+    /// [`NotPending`]: `result` is dropped, and the first one stands.
+    fn complete(&mut self, id: EntryId, result: R) -> Result<(), NotPending>;
 
     /// Borrows the value of a record that has not been emitted.
     fn get_mut(&mut self, id: EntryId) -> Option<&mut T>;
@@ -158,41 +158,18 @@ impl<T> fmt::Display for QueueFull<T> {
 
 impl<T> std::error::Error for QueueFull<T> {}
 
-/// A completion named a record that is not pending; `result` was not taken.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum CompleteError<R> {
-    /// The record was already completed; the first result stands.
-    AlreadyCompleted {
-        /// The record named.
-        id: EntryId,
-        /// The refused result.
-        result: R,
-    },
-    /// The record never existed here, or has been emitted.
-    Unknown {
-        /// The record named.
-        id: EntryId,
-        /// The refused result.
-        result: R,
-    },
-}
+/// A completion named a record that is not pending: one that is completed already, was emitted, or
+/// never existed. Its result is dropped, and the first one stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotPending;
 
-impl<R> fmt::Debug for CompleteError<R> {
+impl fmt::Display for NotPending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
+        f.write_str("the record is not pending")
     }
 }
 
-impl<R> fmt::Display for CompleteError<R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::AlreadyCompleted { id, .. } => write!(f, "entry `{id}` is already completed"),
-            Self::Unknown { id, .. } => write!(f, "entry `{id}` is not in the queue"),
-        }
-    }
-}
-
-impl<R> std::error::Error for CompleteError<R> {}
+impl std::error::Error for NotPending {}
 
 #[cfg(test)]
 mod tests;

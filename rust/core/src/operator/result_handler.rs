@@ -23,7 +23,8 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         completion: Completion<R, F>,
         now: ProcessingTime,
     ) -> Handled {
-        let retries = self.may_retry(attempt, completion.retry, completion.sign, now);
+        let retries = completion.retry != Retry::No
+            && self.may_retry(attempt, completion.retry, completion.sign, now);
         if retries {
             self.begin_budget(attempt, completion.sign, now);
         }
@@ -117,9 +118,10 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             return Handled::Retried(nanos);
         }
         let was_retried = attempt.attempt > 1 && self.end_tries(attempt) > 1;
-        let asks_for_retry = self.is_worth_it(completion.retry);
         let outcome = completion.outcome.map_err(|error| match self.config.retry {
-            Some(_) if asks_for_retry && was_retried => Failure::RetriesExhausted(error),
+            Some(_) if was_retried && self.is_worth_it(completion.retry) => {
+                Failure::RetriesExhausted(error)
+            }
             _ => Failure::Function(error),
         });
         self.conclude(attempt.entry, outcome, now);
@@ -163,6 +165,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     }
 
     /// Returns whether another attempt may follow one that ended so: the one place that answers this.
+    #[inline(never)]
     pub(super) fn may_retry(
         &mut self,
         attempt: AttemptId,

@@ -4,8 +4,8 @@
 use std::num::NonZeroUsize;
 
 use super::{
-    CompleteError, Completed, Entry, EntryId, KeyOrderedStreamElementQueue,
-    OrderedStreamElementQueue, QueueFull, Start, StreamElementQueue, UnorderedStreamElementQueue,
+    Completed, Entry, EntryId, KeyOrderedStreamElementQueue, NotPending, OrderedStreamElementQueue,
+    QueueFull, Start, StreamElementQueue, UnorderedStreamElementQueue,
 };
 use crate::element::{Key, StreamElement, Watermark};
 
@@ -67,7 +67,7 @@ impl<T, R> AnyStreamElementQueue<T, R> {
         &mut self,
         id: EntryId,
         result: R,
-    ) -> Result<Option<EntryId>, CompleteError<R>> {
+    ) -> Result<Option<EntryId>, NotPending> {
         match self {
             Self::Ordered(queue) => queue.complete(id, result).map(|()| None),
             Self::Unordered(queue) => queue.complete(id, result).map(|()| None),
@@ -85,7 +85,7 @@ impl<T, R> StreamElementQueue<T, R> for AnyStreamElementQueue<T, R> {
         delegate!(self.put_watermark(watermark));
     }
 
-    fn complete(&mut self, id: EntryId, result: R) -> Result<(), CompleteError<R>> {
+    fn complete(&mut self, id: EntryId, result: R) -> Result<(), NotPending> {
         delegate!(self.complete(id, result))
     }
 

@@ -6,7 +6,7 @@ use std::hash::BuildHasherDefault;
 use std::num::NonZeroUsize;
 
 use super::{
-    CompleteError, Completed, Entry, EntryId, QueueFull, StreamElementQueue,
+    Completed, Entry, EntryId, NotPending, QueueFull, StreamElementQueue,
     UnorderedStreamElementQueue,
 };
 use crate::element::{Key, StreamElement, Watermark};
@@ -98,10 +98,10 @@ impl<T, R> KeyOrderedStreamElementQueue<T, R> {
         &mut self,
         id: EntryId,
         result: R,
-    ) -> Result<Option<EntryId>, CompleteError<R>> {
+    ) -> Result<Option<EntryId>, NotPending> {
         if let Some(blocked) = self.inner.get_mut(id).filter(|keyed| keyed.is_blocked) {
             if blocked.early.is_some() {
-                return Err(CompleteError::AlreadyCompleted { id, result });
+                return Err(NotPending);
             }
             blocked.early = Some(result);
             return Ok(None);
@@ -117,11 +117,7 @@ impl<T, R> KeyOrderedStreamElementQueue<T, R> {
     }
 
     /// Completes the first pending record of a key; returns the second.
-    fn complete_head(
-        &mut self,
-        id: EntryId,
-        result: R,
-    ) -> Result<Option<EntryId>, CompleteError<R>> {
+    fn complete_head(&mut self, id: EntryId, result: R) -> Result<Option<EntryId>, NotPending> {
         self.inner.complete(id, result)?;
         let Some(keyed) = self.inner.get_mut(id) else { return Ok(None) };
         if let (None, Some(key)) = (keyed.successor, keyed.key) {
@@ -140,7 +136,7 @@ impl<T, R> StreamElementQueue<T, R> for KeyOrderedStreamElementQueue<T, R> {
         self.inner.put_watermark(watermark);
     }
 
-    fn complete(&mut self, id: EntryId, result: R) -> Result<(), CompleteError<R>> {
+    fn complete(&mut self, id: EntryId, result: R) -> Result<(), NotPending> {
         self.complete_keyed(id, result).map(drop)
     }
 

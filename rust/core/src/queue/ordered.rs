@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 
-use super::{CompleteError, Completed, Entry, EntryId, QueueFull, StreamElementQueue};
+use super::{Completed, Entry, EntryId, NotPending, QueueFull, StreamElementQueue};
 use crate::element::{StreamElement, Watermark};
 use crate::slab::fill;
 
@@ -79,17 +79,10 @@ impl<T, R> StreamElementQueue<T, R> for OrderedStreamElementQueue<T, R> {
         }
     }
 
-    fn complete(&mut self, id: EntryId, result: R) -> Result<(), CompleteError<R>> {
-        match self.record_mut(id) {
-            None => Err(CompleteError::Unknown { id, result }),
-            Some(Record { result: Some(_), .. }) => {
-                Err(CompleteError::AlreadyCompleted { id, result })
-            }
-            Some(record) => {
-                fill(&mut record.result, result);
-                Ok(())
-            }
-        }
+    fn complete(&mut self, id: EntryId, result: R) -> Result<(), NotPending> {
+        let record = self.record_mut(id).filter(|it| it.result.is_none()).ok_or(NotPending)?;
+        fill(&mut record.result, result);
+        Ok(())
     }
 
     fn get_mut(&mut self, id: EntryId) -> Option<&mut T> {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 
 use super::segment::{ClosingWatermark, Segment};
-use super::{CompleteError, Completed, Entry, EntryId, QueueFull, StreamElementQueue};
+use super::{Completed, Entry, EntryId, NotPending, QueueFull, StreamElementQueue};
 use crate::element::{StreamElement, Watermark};
 use crate::slab::{Generation, NONE, Numbered, Slab, fill};
 
@@ -119,13 +119,8 @@ impl<T, R> StreamElementQueue<T, R> for UnorderedStreamElementQueue<T, R> {
         }
     }
 
-    fn complete(&mut self, id: EntryId, result: R) -> Result<(), CompleteError<R>> {
-        let Some(record) = self.slots.get_mut(id.0) else {
-            return Err(CompleteError::Unknown { id, result });
-        };
-        if record.result.is_some() {
-            return Err(CompleteError::AlreadyCompleted { id, result });
-        }
+    fn complete(&mut self, id: EntryId, result: R) -> Result<(), NotPending> {
+        let record = self.slots.get_mut(id.0).filter(|it| it.result.is_none()).ok_or(NotPending)?;
         fill(&mut record.result, result);
         #[expect(clippy::cast_possible_truncation, reason = "segments are in memory")]
         let number = (record.segment - self.first_segment) as usize;

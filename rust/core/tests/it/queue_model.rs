@@ -12,7 +12,7 @@ use proptest::test_runner::FileFailurePersistence;
 use sparkawait_core::element::{Key, StreamElement, Timestamp, Watermark};
 use sparkawait_core::operator::OutputMode;
 use sparkawait_core::queue::{
-    AnyStreamElementQueue, CompleteError, Completed, Entry, EntryId, KeyOrderedStreamElementQueue,
+    AnyStreamElementQueue, Completed, Entry, EntryId, KeyOrderedStreamElementQueue, NotPending,
     OrderedStreamElementQueue, QueueFull, Start, StreamElementQueue, UnorderedStreamElementQueue,
 };
 
@@ -97,18 +97,11 @@ impl Model {
     }
 
     /// Stores a result; returns the record that may start now.
-    fn complete(
-        &mut self,
-        id: EntryId,
-        result: u64,
-    ) -> Result<Option<EntryId>, CompleteError<u64>> {
-        match self.records_mut().find(|it| it.id == id) {
-            None => return Err(CompleteError::Unknown { id, result }),
-            Some(Record { result: Some(_), .. }) => {
-                return Err(CompleteError::AlreadyCompleted { id, result });
-            }
-            Some(record) => record.result = Some(result),
-        }
+    fn complete(&mut self, id: EntryId, result: u64) -> Result<Option<EntryId>, NotPending> {
+        let mut records = self.records_mut();
+        let record = records.find(|it| it.id == id && it.result.is_none()).ok_or(NotPending)?;
+        record.result = Some(result);
+        drop(records);
         Ok(self.make_ready(id))
     }
 

@@ -28,14 +28,11 @@ mod kind {
     pub(super) const HELLO: u8 = 1;
     pub(super) const OPEN: u8 = 2;
     pub(super) const ADD_CREDIT: u8 = 3;
-    pub(super) const RESUME: u8 = 4;
-    pub(super) const BATCH_SIZE: u8 = 5;
-    pub(super) const CANCEL: u8 = 6;
-    pub(super) const DATA: u8 = 7;
-    pub(super) const BACKLOG: u8 = 8;
-    pub(super) const END: u8 = 9;
-    pub(super) const RESET: u8 = 10;
-    pub(super) const GO_AWAY: u8 = 11;
+    pub(super) const CANCEL: u8 = 4;
+    pub(super) const DATA: u8 = 5;
+    pub(super) const END: u8 = 6;
+    pub(super) const RESET: u8 = 7;
+    pub(super) const GO_AWAY: u8 = 8;
 }
 
 /// What came is not a frame: the connection is useless from now on.
@@ -154,21 +151,12 @@ fn write(frame: Frame, bytes: &mut BytesMut) -> (u8, Bytes) {
             bytes.put_u32_le(credit);
             (kind::ADD_CREDIT, Bytes::new())
         }
-        Frame::Resume { .. } => (kind::RESUME, Bytes::new()),
-        Frame::BatchSize { rows, .. } => {
-            bytes.put_u32_le(rows);
-            (kind::BATCH_SIZE, Bytes::new())
-        }
         Frame::Cancel { .. } => (kind::CANCEL, Bytes::new()),
         Frame::Data { sequence, cost, backlog, payload, .. } => {
             bytes.put_u32_le(sequence);
             bytes.put_u32_le(cost);
             bytes.put_u32_le(backlog);
             (kind::DATA, payload)
-        }
-        Frame::Backlog { backlog, .. } => {
-            bytes.put_u32_le(backlog);
-            (kind::BACKLOG, Bytes::new())
         }
         Frame::End { sequence, .. } => {
             bytes.put_u32_le(sequence);
@@ -195,7 +183,7 @@ fn read(kind: u8, channel: ChannelKey, mut rest: Bytes) -> Result<Frame, FrameEr
     let length = rest.len();
     let misfit = FrameError::Misfit { kind, length };
     let numbers = match kind {
-        kind::RESUME | kind::CANCEL => 0,
+        kind::CANCEL => 0,
         kind::RESET | kind::GO_AWAY => 2,
         kind::DATA => 12,
         kind::HELLO => MAGIC.len() + 2 + 16,
@@ -218,8 +206,6 @@ fn read(kind: u8, channel: ChannelKey, mut rest: Bytes) -> Result<Frame, FrameEr
         }
         kind::OPEN => Frame::Open { channel, credit: head.get_u32_le(), subject: rest },
         kind::ADD_CREDIT => Frame::AddCredit { channel, credit: head.get_u32_le() },
-        kind::RESUME => Frame::Resume { channel },
-        kind::BATCH_SIZE => Frame::BatchSize { channel, rows: head.get_u32_le() },
         kind::CANCEL => Frame::Cancel { channel },
         kind::DATA => {
             let (sequence, cost) = (head.get_u32_le(), head.get_u32_le());
@@ -229,7 +215,6 @@ fn read(kind: u8, channel: ChannelKey, mut rest: Bytes) -> Result<Frame, FrameEr
             let backlog = head.get_u32_le();
             Frame::Data { channel, sequence, cost, backlog, payload: rest }
         }
-        kind::BACKLOG => Frame::Backlog { channel, backlog: head.get_u32_le() },
         kind::END => Frame::End { channel, sequence: head.get_u32_le() },
         kind::RESET => Frame::Reset { channel, code: head.get_u16_le(), reason: short(rest) },
         kind::GO_AWAY => Frame::GoAway { code: head.get_u16_le(), reason: short(rest) },
@@ -267,19 +252,16 @@ mod tests {
 
     fn frames() -> impl Strategy<Value = Frame> {
         let numbers = (any::<u32>(), 1..u32::MAX, any::<u32>(), any::<u16>());
-        (0..11_u8, channels(), numbers, texts()).prop_map(|(kind, channel, numbers, text)| {
+        (0..8_u8, channels(), numbers, texts()).prop_map(|(kind, channel, numbers, text)| {
             let (first, cost, second, code) = numbers;
             match kind {
                 0 => hello(),
                 1 => Frame::Open { channel, credit: first, subject: text },
                 2 => Frame::AddCredit { channel, credit: first },
-                3 => Frame::Resume { channel },
-                4 => Frame::BatchSize { channel, rows: first },
-                5 => Frame::Cancel { channel },
-                6 => Frame::Data { channel, sequence: first, cost, backlog: second, payload: text },
-                7 => Frame::Backlog { channel, backlog: first },
-                8 => Frame::End { channel, sequence: first },
-                9 => Frame::Reset { channel, code, reason: text },
+                3 => Frame::Cancel { channel },
+                4 => Frame::Data { channel, sequence: first, cost, backlog: second, payload: text },
+                5 => Frame::End { channel, sequence: first },
+                6 => Frame::Reset { channel, code, reason: text },
                 _ => Frame::GoAway { code, reason: text },
             }
         })
@@ -353,7 +335,7 @@ mod tests {
 
     #[test]
     fn a_length_makes_no_more_room_than_a_frame_may_have() {
-        let mut bytes = encoded(&Frame::Resume { channel: ChannelKey { index: 1, generation: 2 } });
+        let mut bytes = encoded(&Frame::Cancel { channel: ChannelKey { index: 1, generation: 2 } });
         bytes[..4].copy_from_slice(&u32::MAX.to_le_bytes());
         let most = 1 << 20;
         let length = u32::MAX as usize;

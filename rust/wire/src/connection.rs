@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Many channels on one transport, sans-IO: bytes and time in, bytes and events out.
+//! Many channels on one transport, sans-IO: bytes in, bytes and events out.
 //!
 //! ```text
 //!   bytes --> handle_read --> | gate  (receives)   | --> poll_event --> Data, Ended, Reset
@@ -15,7 +15,6 @@
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
-use sparkawait_core::ProcessingTime;
 use sparkawait_core::flow::{
     ChannelError, ChannelKey, Message, OpenError, Pushed, ReceiverGate, SenderQueue,
     SenderQueueConfig, UnknownChannel,
@@ -64,8 +63,8 @@ pub struct Connection {
     config: ConnectionConfig,
     codec: Codec,
     hello: Hello,
-    /// Until when the other end has to say who it is; `None` once it has.
-    greeting_until: Option<ProcessingTime>,
+    /// Whether the other end has said who it is.
+    is_greeted: bool,
     gate: ReceiverGate,
     /// Channels that are received on and have not ended.
     receiving: u32,
@@ -80,7 +79,7 @@ pub struct Connection {
 
 impl Connection {
     /// Makes an end of a connection whose other end knows `token`, too.
-    pub fn new(config: ConnectionConfig, token: [u8; 16], now: ProcessingTime) -> Self {
+    pub fn new(config: ConnectionConfig, token: [u8; 16]) -> Self {
         let queue = SenderQueueConfig {
             max_channels: config.max_channels,
             max_bytes: config.max_bytes,
@@ -90,7 +89,7 @@ impl Connection {
             config,
             codec: Codec::new(config.max_frame),
             hello: Hello { version: VERSION, token },
-            greeting_until: Some(now + config.greeting),
+            is_greeted: false,
             gate: ReceiverGate::new(config.floating),
             receiving: 0,
             queue: SenderQueue::new(queue),
@@ -104,7 +103,7 @@ impl Connection {
 
     /// Returns whether the other end has said who it is.
     pub const fn is_greeted(&self) -> bool {
-        self.greeting_until.is_none()
+        self.is_greeted
     }
 
     /// Returns the channels that are received on and have not ended.
@@ -149,20 +148,6 @@ impl Connection {
         }
     }
 
-    /// Lets the sender of a channel go on that has stopped it. Nothing happens if it is over.
-    pub fn resume(&mut self, channel: ChannelKey) {
-        if self.is_receiving(channel) && self.gate.resume(channel).is_ok() {
-            self.control.push_back(Frame::Resume { channel });
-        }
-    }
-
-    /// Says how large a message should be. Nothing happens if the channel is over.
-    pub fn set_batch_size(&mut self, channel: ChannelKey, rows: u32) {
-        if self.is_receiving(channel) {
-            self.control.push_back(Frame::BatchSize { channel, rows });
-        }
-    }
-
     /// Returns whether more should be sent on a channel now.
     pub fn is_available(&self, channel: ChannelKey) -> bool {
         self.queue.is_available(channel)
@@ -171,11 +156,6 @@ impl Connection {
     /// Returns whether a channel can be sent on: it was opened, and nothing has ended it.
     pub fn is_sending(&self, channel: ChannelKey) -> bool {
         self.queue.channel(channel).is_some()
-    }
-
-    /// Returns the largest batch that the receiver of a channel wants.
-    pub fn batch_size(&self, channel: ChannelKey) -> Option<u32> {
-        self.queue.channel(channel).map(sparkawait_core::flow::SenderChannel::batch_size)
     }
 
     /// Sends something on a channel as soon as the other end wants it.
@@ -187,10 +167,6 @@ impl Connection {
         let (cost, bytes) = (cost_of(payload.len()), payload.len());
         let payload = match self.queue.push(channel, Outgoing::Data(payload), cost, bytes) {
             Ok(Pushed::Accepted) => return Ok(()),
-            Ok(Pushed::Announce { backlog }) => {
-                self.control.push_back(Frame::Backlog { channel, backlog });
-                return Ok(());
-            }
             Ok(Pushed::Refused(payload) | Pushed::Over(payload)) => payload,
             Err(UnknownChannel(_)) => return Err(Bytes::new()),
         };
@@ -229,23 +205,6 @@ impl Connection {
     /// Takes what has happened.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
-    }
-
-    /// Returns until when something has to happen.
-    pub const fn next_deadline(&self) -> Option<ProcessingTime> {
-        self.greeting_until
-    }
-
-    /// Notices that time has passed.
-    ///
-    /// # Errors
-    ///
-    /// [`ConnectionError::Silent`].
-    pub fn handle_timeout(&mut self, now: ProcessingTime) -> Result<(), ConnectionError> {
-        if self.greeting_until.is_some_and(|until| until <= now) {
-            return Err(ConnectionError::Silent(self.config.greeting));
-        }
-        Ok(())
     }
 
     /// Takes what has come; the rest of a frame that is not whole stays in `bytes`.
@@ -290,7 +249,7 @@ impl Connection {
         if theirs.token != self.hello.token {
             return Err(ConnectionError::NotGreeted);
         }
-        self.greeting_until = None;
+        self.is_greeted = true;
         self.events.push_back(Event::Greeted);
         Ok(())
     }
@@ -303,14 +262,6 @@ impl Connection {
             }
             Frame::AddCredit { channel, credit } => {
                 return self.queue.add_credit(channel, credit).map_err(unknown);
-            }
-            Frame::Resume { channel } => {
-                if let Some(backlog) = self.queue.resume(channel).map_err(unknown)? {
-                    self.control.push_back(Frame::Backlog { channel, backlog });
-                }
-            }
-            Frame::BatchSize { channel, rows } => {
-                return self.queue.set_batch_size(channel, rows).map_err(unknown);
             }
             Frame::Cancel { channel } => {
                 if self.is_sending(channel) {
@@ -327,10 +278,6 @@ impl Connection {
                 if self.check(channel, received)? {
                     self.events.push_back(Event::Data { channel, cost, payload });
                 }
-            }
-            Frame::Backlog { channel, backlog } => {
-                let received = self.gate.set_backlog(channel, backlog);
-                self.check(channel, received)?;
             }
             Frame::End { channel, sequence } => {
                 let received = self.gate.receive(channel, sequence, 0, 0);

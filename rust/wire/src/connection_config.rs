@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a connection may take.
 
-use std::time::Duration;
-
 /// What a connection may take.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionConfig {
@@ -10,7 +8,7 @@ pub struct ConnectionConfig {
     pub max_frame: usize,
     /// Channels that may be open in each direction.
     pub max_channels: u32,
-    /// Credits of a channel that it receives on.
+    /// Credits of a channel that it receives on, at least one.
     pub exclusive: u32,
     /// Credits that these channels share.
     pub floating: u32,
@@ -20,8 +18,6 @@ pub struct ConnectionConfig {
     pub max_bytes: usize,
     /// Bytes that may wait in one channel before it is full.
     pub max_bytes_per_channel: usize,
-    /// How long the other end may take to say who it is.
-    pub greeting: Duration,
 }
 
 impl ConnectionConfig {
@@ -35,7 +31,6 @@ impl ConnectionConfig {
             limit: 16,
             max_bytes: 8 << 20,
             max_bytes_per_channel: 1 << 20,
-            greeting: Duration::from_secs(2),
         }
     }
 }

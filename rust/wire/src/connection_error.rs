@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Why a connection, or a channel of it, cannot be used.
 
-use std::time::Duration;
-
 use crate::codec::FrameError;
 use crate::frame::VERSION;
 
@@ -21,9 +19,6 @@ pub enum ConnectionError {
     /// The other end does not know the token, or said something before it.
     #[error("the other end is not the process that is wanted")]
     NotGreeted,
-    /// The other end said nothing in time.
-    #[error("the other end did not say who it is within {0:?}")]
-    Silent(Duration),
     /// The other end does not keep to the protocol.
     #[error("{0} was not expected; both ends must have the same version")]
     Unexpected(String),

@@ -42,18 +42,6 @@ pub enum Frame {
         /// So many more.
         credit: u32,
     },
-    /// Lets a channel go on that has stopped by itself.
-    Resume {
-        /// The channel.
-        channel: ChannelKey,
-    },
-    /// Says how large a message should be.
-    BatchSize {
-        /// The channel.
-        channel: ChannelKey,
-        /// Its rows.
-        rows: u32,
-    },
     /// Wants no more of a channel.
     Cancel {
         /// The channel.
@@ -71,13 +59,6 @@ pub enum Frame {
         backlog: u32,
         /// What it is about.
         payload: Bytes,
-    },
-    /// Says how many credits all that waits would use.
-    Backlog {
-        /// The channel.
-        channel: ChannelKey,
-        /// How many.
-        backlog: u32,
     },
     /// The last message of a channel; uses no credit.
     End {
@@ -111,11 +92,8 @@ impl Frame {
             Self::Hello(_) | Self::GoAway { .. } => None,
             Self::Open { channel, .. }
             | Self::AddCredit { channel, .. }
-            | Self::Resume { channel }
-            | Self::BatchSize { channel, .. }
             | Self::Cancel { channel }
             | Self::Data { channel, .. }
-            | Self::Backlog { channel, .. }
             | Self::End { channel, .. }
             | Self::Reset { channel, .. } => Some(*channel),
         }
@@ -131,15 +109,12 @@ impl fmt::Debug for Frame {
                 write!(f, "Open({channel}, credit {credit}, {} bytes)", subject.len())
             }
             Self::AddCredit { channel, credit } => write!(f, "AddCredit({channel}, {credit})"),
-            Self::Resume { channel } => write!(f, "Resume({channel})"),
-            Self::BatchSize { channel, rows } => write!(f, "BatchSize({channel}, {rows})"),
             Self::Cancel { channel } => write!(f, "Cancel({channel})"),
             Self::Data { channel, sequence, cost, backlog, payload } => write!(
                 f,
                 "Data({channel}, #{sequence}, cost {cost}, backlog {backlog}, {} bytes)",
                 payload.len()
             ),
-            Self::Backlog { channel, backlog } => write!(f, "Backlog({channel}, {backlog})"),
             Self::End { channel, sequence } => write!(f, "End({channel}, #{sequence})"),
             Self::Reset { channel, code, .. } => write!(f, "Reset({channel}, {code})"),
             Self::GoAway { code, .. } => write!(f, "GoAway({code})"),

@@ -4,7 +4,7 @@
 //! ```text
 //!     transport      bytes, from a socket: not here
 //!         |
-//!     connection     many channels on one transport; greeting, ends, deadlines
+//!     connection     many channels on one transport; greeting, ends
 //!      |      |
 //!    codec  core::flow   frames out of bytes, and back; who may say how much
 //!      |
@@ -18,11 +18,8 @@
 //! | [`Frame::Hello`] | the magic number in front of each | both, first of all |
 //! | [`Frame::Open`] | `PartitionRequest` | the receiver |
 //! | [`Frame::AddCredit`] | `AddCredit` | the receiver |
-//! | [`Frame::Resume`] | `ResumeConsumption` | the receiver |
-//! | [`Frame::BatchSize`] | `NewBufferSize` | the receiver |
 //! | [`Frame::Cancel`] | `CancelPartitionRequest` | the receiver |
 //! | [`Frame::Data`] | `BufferResponse` | the sender |
-//! | [`Frame::Backlog`] | `BacklogAnnouncement` | the sender |
 //! | [`Frame::End`] | `EndOfPartitionEvent` in a `BufferResponse` | the sender |
 //! | [`Frame::Reset`] | `ErrorResponse` | the sender |
 //! | [`Frame::GoAway`] | `CloseRequest` | both |

@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 
 use bytes::{Bytes, BytesMut};
-use sparkawait_core::ProcessingTime;
 use sparkawait_wire::connection::CREDIT_BYTES;
 use sparkawait_wire::event::{BROKEN, FIRST_CODE, REFUSED};
 use sparkawait_wire::{
@@ -251,17 +250,6 @@ fn no_room_is_made_for_a_long_frame_of_somebody_who_has_not_said_the_token() {
     assert_eq!(bytes.capacity(), room);
 }
 
-#[test]
-fn who_says_nothing_is_not_waited_for() {
-    let mut end = End::new(CONFIG, TOKEN);
-    let until = end.connection.next_deadline().unwrap();
-
-    assert_eq!(end.connection.handle_timeout(ProcessingTime::from_nanos(1)), Ok(()));
-    let error = end.connection.handle_timeout(until).unwrap_err();
-
-    assert_eq!(error, ConnectionError::Silent(CONFIG.greeting));
-}
-
 /// Has the server say something that it should not.
 fn say(pair: &mut Pair, frame: Frame) -> Result<(), ConnectionError> {
     let mut bytes = BytesMut::new();
@@ -299,9 +287,8 @@ fn who_names_a_channel_that_never_was_is_not_listened_to() {
     let never = ChannelKey { index: 3, generation: 9 };
     for frame in [
         Frame::AddCredit { channel: never, credit: 1 },
-        Frame::Backlog { channel: never, backlog: 1 },
         Frame::End { channel: never, sequence: 0 },
-        Frame::Resume { channel: never },
+        Frame::Data { channel: never, sequence: 0, cost: 1, backlog: 0, payload: Bytes::new() },
     ] {
         let mut pair = Pair::new(CONFIG, 5, 1000);
         let open = pair.open();

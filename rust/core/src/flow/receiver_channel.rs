@@ -37,8 +37,6 @@ pub struct ReceiverChannel {
     backlog: u32,
     /// The number of the next message.
     sequence: u32,
-    /// Whether the sender waits for [`resume`](Self::resume).
-    is_blocked: bool,
     state: Result<(), ChannelError>,
 }
 
@@ -95,14 +93,8 @@ impl ReceiverChannel {
             is_listed: false,
             backlog: 0,
             sequence: 0,
-            is_blocked: false,
             state: Ok(()),
         }
-    }
-
-    /// Returns the credits that the sender begins with.
-    pub const fn initial_credit(&self) -> u32 {
-        self.account.exclusive()
     }
 
     /// Returns the credits that are held and not in use.
@@ -164,8 +156,9 @@ impl ReceiverChannel {
             return self.fail(ChannelError::NoCredit(channel), pool);
         }
         self.debt = self.debt.saturating_add(cost);
+        self.backlog = backlog;
         self.pay_debt();
-        self.set_backlog(backlog, pool)
+        Ok(self.replenish(pool))
     }
 
     /// Uses free credits for what the channel owes.
@@ -191,22 +184,6 @@ impl ReceiverChannel {
         Err(error)
     }
 
-    /// Learns what waits at the sender.
-    ///
-    /// # Errors
-    ///
-    /// As [`receive`](Self::receive).
-    pub fn set_backlog(
-        &mut self,
-        backlog: u32,
-        pool: &mut FloatingPool,
-    ) -> Result<Notify, ChannelError> {
-        self.state?;
-        self.backlog = backlog;
-        self.pay_debt();
-        Ok(self.replenish(pool))
-    }
-
     /// Ends the use of `credits`.
     ///
     /// Call [`FloatingPool::grant`] until it serves nobody, and then
@@ -223,7 +200,7 @@ impl ReceiverChannel {
 
     /// Asks the pool for what is missing, and gets in line for the rest.
     pub fn replenish(&mut self, pool: &mut FloatingPool) -> Notify {
-        if self.state.is_err() || (self.is_blocked && self.account.exclusive() == 0) {
+        if self.state.is_err() {
             return Notify::No;
         }
         let granted = self.account.replenish(self.id(), pool);
@@ -272,29 +249,6 @@ impl ReceiverChannel {
     pub fn take_unannounced(&mut self) -> u32 {
         self.is_listed = false;
         std::mem::take(&mut self.unannounced)
-    }
-
-    /// Notes that the sender sends nothing until it is resumed.
-    ///
-    /// A channel without exclusive credits gives its floating ones back: their
-    /// sender forgets its credit, too.
-    pub fn block(&mut self, pool: &mut FloatingPool) {
-        self.is_blocked = true;
-        if self.account.exclusive() == 0 {
-            self.account.give_back_free(pool);
-            self.unannounced = 0;
-        }
-    }
-
-    /// Lets the sender go on.
-    ///
-    /// # Errors
-    ///
-    /// [`ChannelError::Released`], or what the channel failed with.
-    pub fn resume(&mut self, pool: &mut FloatingPool) -> Result<Notify, ChannelError> {
-        self.state?;
-        self.is_blocked = false;
-        Ok(self.replenish(pool))
     }
 
     /// Gives all free credits back and takes no more messages; those in use come back when their use
@@ -384,8 +338,8 @@ mod tests {
     fn what_a_debt_was_paid_with_goes_to_the_others() {
         let mut pool = FloatingPool::new(3);
         let mut channel = ReceiverChannel::new(ChannelKey { index: 3, generation: 1 }, 0, 3);
-        let _ = channel.set_backlog(7, &mut pool);
-        let _ = channel.receive(0, 7, 0, &mut pool).unwrap();
+        let _ = channel.receive(0, 0, 7, &mut pool).unwrap();
+        let _ = channel.receive(1, 7, 0, &mut pool).unwrap();
         assert_eq!((channel.debt(), pool.lent()), (4, 3));
 
         let _ = channel.recycle(7, &mut pool);
@@ -414,37 +368,18 @@ mod tests {
         let gap = channel.receive(2, 1, 0, &mut pool).unwrap_err();
 
         assert_eq!(gap.to_string(), "channel `3.1` got message `2` instead of `1`");
-        assert_eq!(channel.set_backlog(1, &mut pool), Err(gap));
-        assert_eq!(channel.resume(&mut pool), Err(gap));
+        assert_eq!(channel.receive(1, 1, 0, &mut pool), Err(gap));
     }
 
     #[test]
-    fn blocking_a_channel_without_credit_of_its_own_gives_its_floating_credit_back() {
-        let mut pool = FloatingPool::new(4);
-        let (mut needy, mut rich) = (channel(0), channel(1));
-        for channel in [&mut needy, &mut rich] {
-            let _ = channel.set_backlog(2, &mut pool);
-            channel.block(&mut pool);
-        }
-
-        assert_eq!((needy.available(), needy.unannounced()), (0, 0));
-        assert_eq!((rich.available(), rich.unannounced()), (3, 2));
-        let _ = needy.set_backlog(3, &mut pool);
-        assert_eq!(needy.available(), 0, "it is still blocked");
-        let _ = needy.take_unannounced();
-        assert_eq!(needy.resume(&mut pool), Ok(Notify::Yes));
-        assert_eq!(needy.take_unannounced(), 2, "no old credit is sent");
-    }
-
-    #[test]
-    fn a_released_channel_refuses_to_resume_and_announces_nothing() {
+    fn a_released_channel_takes_nothing_and_announces_nothing() {
         let mut pool = FloatingPool::new(4);
         let mut channel = channel(1);
-        let _ = channel.set_backlog(2, &mut pool);
+        let _ = channel.receive(0, 0, 2, &mut pool).unwrap();
 
         channel.release(&mut pool);
 
-        let error = channel.resume(&mut pool).unwrap_err();
+        let error = channel.receive(1, 0, 2, &mut pool).unwrap_err();
         assert_eq!(error.to_string(), "channel `3.1` was released");
         assert_eq!((channel.take_unannounced(), pool.lent()), (0, 0));
         assert_eq!(channel.recycle(1, &mut pool), Notify::No);

@@ -46,7 +46,8 @@ impl ReceiverGate {
         self.channels.next_handle()
     }
 
-    /// Adds a channel with `exclusive` credits of its own and at most `limit` in all.
+    /// Adds a channel with `exclusive` credits of its own and at most `limit` in all. What waits at a
+    /// sender is told by what it sends, so it needs one at least.
     pub fn open(&mut self, exclusive: u32, limit: u32) -> ChannelKey {
         let key = self.next_channel();
         self.channels.insert(ReceiverChannel::new(key, exclusive, limit));
@@ -71,38 +72,6 @@ impl ReceiverGate {
             self.serve();
         }
         received
-    }
-
-    /// Takes the announcement of a backlog.
-    ///
-    /// # Errors
-    ///
-    /// As [`receive`](Self::receive).
-    pub fn set_backlog(&mut self, channel: ChannelKey, backlog: u32) -> Result<(), ChannelError> {
-        self.change(channel, |it, pool| it.set_backlog(backlog, pool))
-    }
-
-    /// Lets a blocked sender go on.
-    ///
-    /// # Errors
-    ///
-    /// As [`receive`](Self::receive).
-    pub fn resume(&mut self, channel: ChannelKey) -> Result<(), ChannelError> {
-        self.change(channel, ReceiverChannel::resume)
-    }
-
-    /// Notes that a sender waits to be resumed.
-    ///
-    /// # Errors
-    ///
-    /// As [`receive`](Self::receive).
-    pub fn block(&mut self, channel: ChannelKey) -> Result<(), ChannelError> {
-        self.change(channel, |it, pool| {
-            it.block(pool);
-            Ok(Notify::No)
-        })?;
-        self.serve();
-        Ok(())
     }
 
     /// Ends the use of `credits`. Those who wait for some are served.
@@ -214,12 +183,12 @@ mod tests {
         let mut gate = ReceiverGate::new(3);
         let busy = gate.open(0, 10);
         let waiting: Vec<_> = (0..3).map(|_| gate.open(0, 10)).collect();
-        gate.set_backlog(busy, 3).unwrap();
-        for sequence in 0..3 {
+        gate.receive(busy, 0, 0, 3).unwrap();
+        for sequence in 1..4 {
             gate.receive(busy, sequence, 1, 0).unwrap();
         }
         for &channel in &waiting {
-            gate.set_backlog(channel, 3).unwrap();
+            gate.receive(channel, 0, 0, 3).unwrap();
         }
         while gate.poll_announcement().is_some() {}
 
@@ -233,23 +202,23 @@ mod tests {
     fn a_released_channel_announces_nothing_and_serves_the_others() {
         let mut gate = ReceiverGate::new(2);
         let (gone, left) = (gate.open(1, 10), gate.open(0, 10));
-        gate.set_backlog(gone, 5).unwrap();
-        gate.set_backlog(left, 5).unwrap();
+        gate.receive(gone, 0, 0, 5).unwrap();
+        gate.receive(left, 0, 0, 5).unwrap();
 
         gate.release(gone);
         gate.release(gone);
 
         assert_eq!(announced(&mut gate), [(left, 2)]);
-        assert_eq!(gate.set_backlog(gone, 1), Err(ChannelError::Released(gone)));
+        assert_eq!(gate.receive(gone, 1, 0, 1), Err(ChannelError::Released(gone)));
     }
 
     #[test]
     fn a_channel_that_failed_holds_up_no_other() {
         let mut gate = ReceiverGate::new(3);
         let (bad, other) = (gate.open(0, 10), gate.open(0, 10));
-        gate.set_backlog(bad, 5).unwrap();
-        gate.receive(bad, 0, 1, 4).unwrap();
-        gate.set_backlog(other, 5).unwrap();
+        gate.receive(bad, 0, 0, 5).unwrap();
+        gate.receive(bad, 1, 1, 4).unwrap();
+        gate.receive(other, 0, 0, 5).unwrap();
         announced(&mut gate);
 
         assert!(gate.receive(bad, 7, 1, 4).is_err());
@@ -264,10 +233,10 @@ mod tests {
     fn credits_in_use_come_back_when_their_use_ends() {
         let mut gate = ReceiverGate::new(2);
         let (gone, other) = (gate.open(0, 10), gate.open(0, 10));
-        gate.set_backlog(gone, 2).unwrap();
-        gate.receive(gone, 0, 1, 1).unwrap();
-        gate.receive(gone, 1, 1, 0).unwrap();
-        gate.set_backlog(other, 2).unwrap();
+        gate.receive(gone, 0, 0, 2).unwrap();
+        gate.receive(gone, 1, 1, 1).unwrap();
+        gate.receive(gone, 2, 1, 0).unwrap();
+        gate.receive(other, 0, 0, 2).unwrap();
         announced(&mut gate);
 
         gate.release(gone);
@@ -300,7 +269,7 @@ mod tests {
         let here = gate.open(1, 1);
 
         for wrong in [ChannelKey { index: 9, ..here }, ChannelKey { generation: 1, ..here }] {
-            assert_eq!(gate.set_backlog(wrong, 1), Err(ChannelError::Unknown(wrong)));
+            assert_eq!(gate.receive(wrong, 0, 0, 1), Err(ChannelError::Unknown(wrong)));
         }
     }
 }

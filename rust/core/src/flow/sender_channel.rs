@@ -9,8 +9,6 @@ use std::collections::VecDeque;
 /// message may be sent, whatever it costs; one that costs more leaves a debt, which is paid by the
 /// credit that comes next.
 pub struct SenderChannel<T> {
-    /// What the receiver gave when the channel was requested.
-    initial_credit: u32,
     /// Below zero while the channel is in debt.
     credit: i64,
     /// What waits, oldest first.
@@ -19,12 +17,7 @@ pub struct SenderChannel<T> {
     backlog: u32,
     /// Its bytes.
     bytes: usize,
-    /// The backlog that the receiver knows of.
-    told: u32,
     sequence: u32,
-    /// The largest batch that the receiver wants.
-    batch_size: u32,
-    is_blocked: bool,
 }
 
 /// Something to be sent.
@@ -51,15 +44,11 @@ impl<T> SenderChannel<T> {
     /// Makes a channel that may send as many messages as the receiver's request says.
     pub const fn new(initial_credit: u32) -> Self {
         Self {
-            initial_credit,
             credit: initial_credit as i64,
             waiting: VecDeque::new(),
             backlog: 0,
             bytes: 0,
-            told: 0,
             sequence: 0,
-            batch_size: u32::MAX,
-            is_blocked: false,
         }
     }
 
@@ -83,33 +72,10 @@ impl<T> SenderChannel<T> {
         self.bytes
     }
 
-    /// Returns the largest batch that the receiver wants.
-    pub const fn batch_size(&self) -> u32 {
-        self.batch_size
-    }
-
     /// Returns whether something may be sent: an event, or data with credit.
     pub fn is_available(&self) -> bool {
         let may_go = |it: &Waiting<T>| it.cost == 0 || self.credit > 0;
-        !self.is_blocked && self.waiting.front().is_some_and(may_go)
-    }
-
-    /// Returns whether the receiver can only learn of the backlog from an announcement, and would
-    /// give at least twice the credit for it.
-    ///
-    /// Any other channel has sent, or can send, a message that carries it.
-    const fn needs_announcement(&self) -> bool {
-        let is_news = self.told == 0 || self.backlog / 2 >= self.told;
-        self.initial_credit == 0 && self.credit <= 0 && self.backlog > 0 && is_news
-    }
-
-    /// Takes the backlog that the receiver can only learn of from an announcement.
-    pub fn take_announcement(&mut self) -> Option<u32> {
-        let announces = self.needs_announcement();
-        if announces {
-            self.told = self.backlog;
-        }
-        announces.then_some(self.backlog)
+        self.waiting.front().is_some_and(may_go)
     }
 
     /// Adds something that costs credits, or an event, which costs none.
@@ -128,7 +94,6 @@ impl<T> SenderChannel<T> {
         self.credit -= i64::from(cost);
         self.backlog = self.backlog.saturating_sub(cost);
         self.bytes -= bytes;
-        self.told = self.backlog;
         let sequence = self.sequence;
         self.sequence = sequence.wrapping_add(1);
         Some(Message { sequence, cost, backlog: self.backlog, payload })
@@ -143,25 +108,6 @@ impl<T> SenderChannel<T> {
     /// Takes credit that the receiver announced. Saturates: a wrap would stop the channel.
     pub fn add_credit(&mut self, credit: u32) {
         self.credit = (self.credit + i64::from(credit)).min(i64::from(u32::MAX));
-    }
-
-    /// Takes the batch size that the receiver wants from now on; what waits keeps its own.
-    pub fn set_batch_size(&mut self, rows: u32) {
-        self.batch_size = rows;
-    }
-
-    /// Sends nothing until it is resumed.
-    pub fn block(&mut self) {
-        self.is_blocked = true;
-    }
-
-    /// Goes on; without initial credit the old credit is void, as the receiver gave it away.
-    pub fn resume(&mut self) {
-        self.is_blocked = false;
-        if self.initial_credit == 0 {
-            self.credit = self.credit.min(0);
-            self.told = 0;
-        }
     }
 }
 
@@ -210,48 +156,10 @@ mod tests {
     }
 
     #[test]
-    fn the_backlog_is_announced_with_neither_initial_nor_current_credit() {
-        for (initial, added, expected) in [(0, 0, Some(1)), (0, 1, None), (1, 0, None)] {
-            let mut channel = channel(initial);
-            channel.push('a', 1, 0);
-            channel.add_credit(added);
-
-            assert_eq!(channel.take_announcement(), expected, "{initial} + {added}");
-        }
-    }
-
-    #[test]
-    fn a_backlog_is_announced_again_once_it_has_doubled() {
-        let mut channel = channel(0);
-
-        let announced = (0..9).filter_map(|_| {
-            channel.push('a', 1, 0);
-            channel.take_announcement()
-        });
-
-        assert_eq!(announced.collect::<Vec<_>>(), [1, 2, 4, 8]);
-    }
-
-    #[test]
     fn credit_saturates() {
         let mut channel = channel(u32::MAX);
         channel.add_credit(u32::MAX);
 
         assert_eq!(channel.credit(), i64::from(u32::MAX));
-    }
-
-    #[test]
-    fn resuming_voids_old_credit_without_initial_credit_only() {
-        for (initial, left) in [(0, 0), (2, 5)] {
-            let mut channel = channel(initial);
-            channel.add_credit(5 - initial);
-            channel.push('a', 1, 0);
-            channel.block();
-            assert_eq!(channel.pop(), None);
-
-            channel.resume();
-
-            assert_eq!(channel.credit(), left);
-        }
     }
 }

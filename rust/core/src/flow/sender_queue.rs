@@ -97,11 +97,6 @@ impl std::error::Error for OpenError {}
 pub enum Pushed<T> {
     /// It waits.
     Accepted,
-    /// It waits, and the receiver can only learn of it by this announcement.
-    Announce {
-        /// What waits in the channel, in credits.
-        backlog: u32,
-    },
     /// The bound is used up, by others and by the channel itself; push it again when something was sent.
     Refused(T),
     /// The receiver wants no more of the channel, or its end was pushed.
@@ -184,9 +179,8 @@ impl<T> SenderQueue<T> {
         }
         self.bytes += bytes;
         open.channel.push(payload, cost.max(1), bytes);
-        let news = open.channel.take_announcement();
         self.enqueue(channel);
-        Ok(news.map_or(Pushed::Accepted, |backlog| Pushed::Announce { backlog }))
+        Ok(Pushed::Accepted)
     }
 
     /// Lets the end of a channel follow what waits; it costs nothing. Nothing happens if the channel
@@ -213,7 +207,6 @@ impl<T> SenderQueue<T> {
         if let Some(open) = Self::find(&mut self.places, channel)? {
             self.bytes -= open.channel.bytes();
             open.channel.clear();
-            open.channel.resume();
             open.is_ending = true;
             open.channel.push(payload, 0, 0);
             self.enqueue(channel);
@@ -232,43 +225,6 @@ impl<T> SenderQueue<T> {
             self.enqueue(channel);
         }
         Ok(())
-    }
-
-    /// Takes the batch size that the receiver wants. A channel that is over needs none.
-    ///
-    /// # Errors
-    ///
-    /// [`UnknownChannel`].
-    pub fn set_batch_size(&mut self, channel: ChannelKey, rows: u32) -> Result<(), UnknownChannel> {
-        if let Some(open) = Self::find(&mut self.places, channel)? {
-            open.channel.set_batch_size(rows);
-        }
-        Ok(())
-    }
-
-    /// Sends nothing of a channel until it is resumed.
-    ///
-    /// # Errors
-    ///
-    /// [`UnknownChannel`].
-    pub fn block(&mut self, channel: ChannelKey) -> Result<(), UnknownChannel> {
-        if let Some(open) = Self::find(&mut self.places, channel)? {
-            open.channel.block();
-        }
-        Ok(())
-    }
-
-    /// Goes on; returns the backlog that the receiver must know.
-    ///
-    /// # Errors
-    ///
-    /// [`UnknownChannel`].
-    pub fn resume(&mut self, channel: ChannelKey) -> Result<Option<u32>, UnknownChannel> {
-        let Some(open) = Self::find(&mut self.places, channel)? else { return Ok(None) };
-        open.channel.resume();
-        let news = open.channel.take_announcement();
-        self.enqueue(channel);
-        Ok(news)
     }
 
     /// Takes the next message, of the channel that waited longest. A channel is over
@@ -371,7 +327,7 @@ mod tests {
     #[test]
     fn a_channel_without_credit_waits_for_it_out_of_line() {
         let mut queue = queue(CONFIG, 0);
-        assert_eq!(push(&mut queue, 0), Pushed::Announce { backlog: 1 });
+        assert_eq!(push(&mut queue, 0), Pushed::Accepted);
         assert_eq!(sent(&mut queue), []);
 
         queue.add_credit(key(0), 1).unwrap();
@@ -401,7 +357,7 @@ mod tests {
 
         for index in 0..3 {
             assert!(queue.is_available(key(index)));
-            assert_eq!(push(&mut queue, index), Pushed::Announce { backlog: 1 });
+            assert_eq!(push(&mut queue, index), Pushed::Accepted);
             assert!(!queue.is_available(key(index)));
         }
         queue.release(key(0));
@@ -418,7 +374,7 @@ mod tests {
         }
         assert!(!queue.is_available(key(0)));
 
-        assert_eq!(push(&mut queue, 2), Pushed::Announce { backlog: 1 });
+        assert_eq!(push(&mut queue, 2), Pushed::Accepted);
         assert_eq!(push(&mut queue, 2), Pushed::Refused('x'));
         queue.release(key(0));
 
@@ -435,7 +391,7 @@ mod tests {
 
         assert_eq!([0, 1, 2].map(|it| queue.is_available(key(it))), [false, false, true]);
         assert_eq!(push(&mut queue, 1), Pushed::Refused('x'));
-        assert_eq!(push(&mut queue, 2), Pushed::Announce { backlog: 1 });
+        assert_eq!(push(&mut queue, 2), Pushed::Accepted);
         assert_eq!(push(&mut queue, 2), Pushed::Refused('x'));
         queue.add_credit(key(0), 1).unwrap();
         sent(&mut queue);
@@ -496,7 +452,6 @@ mod tests {
         let mut queue = queue(CONFIG, 0);
         push(&mut queue, 0);
         queue.end(key(0), 'e').unwrap();
-        queue.block(key(0)).unwrap();
 
         queue.reset(key(0), 'r').unwrap();
 

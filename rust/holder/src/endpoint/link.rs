@@ -14,7 +14,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use sparkawait_runtime::clock::{Clock, MonotonicClock};
 use sparkawait_runtime::tokio_runtime;
 use sparkawait_task::shared::Shared;
 use sparkawait_task::supervision::spawn_aside;
@@ -35,6 +34,9 @@ const WRITE: usize = 256 << 10;
 
 /// A connection that nobody uses for so long is closed by the process that made it.
 const IDLE: Duration = Duration::from_secs(30);
+
+/// How long the other end may take to say who it is.
+const GREETING: Duration = Duration::from_secs(2);
 
 /// How long the other end may take to read that the connection is closed.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -135,9 +137,8 @@ impl Link {
             return Err(io::Error::new(IoKind::PermissionDenied, "another user's process"));
         }
         stream.set_nonblocking(true)?;
-        let clock = MonotonicClock::start();
         let config = ConnectionConfig { max_frame: MAX_FRAME, ..ConnectionConfig::of_host() };
-        let connection = Connection::new(config, token, clock.now());
+        let connection = Connection::new(config, token);
         let state = State {
             connection,
             inboxes: HashMap::new(),
@@ -154,7 +155,7 @@ impl Link {
         let (of_task, runtime) = (Arc::clone(&link), tokio_runtime::handle()?);
         spawn_aside(&runtime, "connection", async move {
             let guard = Guard(of_task);
-            let reason = guard.0.drive(stream, config.greeting, place.as_deref()).await;
+            let reason = guard.0.drive(stream, place.as_deref()).await;
             guard.0.lose(&reason.to_string());
             if let Some(place) = place {
                 guard.0.forget(&place);
@@ -294,12 +295,7 @@ impl Link {
     }
 
     /// Reads and writes until the connection is lost, or nobody uses it; returns why.
-    async fn drive(
-        self: &Arc<Self>,
-        stream: UnixStream,
-        greeting: Duration,
-        place: Option<&str>,
-    ) -> io::Error {
+    async fn drive(self: &Arc<Self>, stream: UnixStream, place: Option<&str>) -> io::Error {
         let mut stream = match tokio::net::UnixStream::from_std(stream) {
             Ok(stream) => stream,
             Err(error) => return error,
@@ -314,7 +310,7 @@ impl Link {
                 is_written = true;
                 ended
             }
-            ended = self.watch(greeting, place) => ended,
+            ended = self.watch(place) => ended,
         };
         if !is_written && self.lock().is_leaving {
             #[expect(
@@ -407,10 +403,11 @@ impl Link {
     }
 
     /// Sees to it that the other end says who it is, and that no connection is kept for nobody.
-    async fn watch(self: &Arc<Self>, greeting: Duration, place: Option<&str>) -> io::Result<()> {
-        tokio::time::sleep(greeting).await;
+    async fn watch(self: &Arc<Self>, place: Option<&str>) -> io::Result<()> {
+        tokio::time::sleep(GREETING).await;
         if !self.lock().connection.is_greeted() {
-            return Err(io::Error::other(ConnectionError::Silent(greeting)));
+            let silent = format!("the other end did not say who it is within {GREETING:?}");
+            return Err(io::Error::other(silent));
         }
         let Some(place) = place else { return std::future::pending().await };
         let mut was_used = true;

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What reading frames keeps to, whatever bytes it is given.
 
-use std::time::Duration;
-
 use bytes::{Bytes, BytesMut};
-use sparkawait_core::ProcessingTime;
 use sparkawait_wire::{Codec, Connection, ConnectionConfig, Event, Frame, Hello, VERSION};
 
 const CONFIG: ConnectionConfig = ConnectionConfig {
@@ -15,7 +12,6 @@ const CONFIG: ConnectionConfig = ConnectionConfig {
     limit: 2,
     max_bytes: 1 << 16,
     max_bytes_per_channel: 1 << 16,
-    greeting: Duration::from_secs(1),
 };
 
 const TOKEN: [u8; 16] = [7; 16];
@@ -46,7 +42,7 @@ fn written(frame: Frame) -> BytesMut {
 
 /// A connection with two channels, whose other end says anything behind its greeting.
 fn converse(data: &[u8]) {
-    let mut connection = Connection::new(CONFIG, TOKEN, ProcessingTime::from_nanos(0));
+    let mut connection = Connection::new(CONFIG, TOKEN);
     let mut bytes = written(Frame::Hello(Hello { version: VERSION, token: TOKEN }));
     connection.handle_read(&mut bytes).expect("it knows the token");
     for _ in 0..2 {

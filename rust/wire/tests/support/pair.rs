@@ -7,10 +7,8 @@
 #![allow(dead_code, clippy::allow_attributes, reason = "shared by several test binaries")]
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use sparkawait_core::ProcessingTime;
 use sparkawait_wire::{ChannelKey, Connection, ConnectionConfig, ConnectionError, Event};
 
 #[path = "../../../core/tests/support/network.rs"]
@@ -28,7 +26,6 @@ pub(crate) const CONFIG: ConnectionConfig = ConnectionConfig {
     limit: 6,
     max_bytes: 4 << 20,
     max_bytes_per_channel: 1 << 20,
-    greeting: Duration::from_secs(2),
 };
 
 /// One end, and what is on its way to it.
@@ -41,7 +38,7 @@ pub(crate) struct End {
 
 impl End {
     pub(crate) fn new(config: ConnectionConfig, token: [u8; 16]) -> Self {
-        let connection = Connection::new(config, token, ProcessingTime::from_nanos(0));
+        let connection = Connection::new(config, token);
         let (received, incoming) = (BytesMut::new(), Link::default());
         Self { connection, received, incoming, events: Vec::new() }
     }

@@ -264,15 +264,22 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         if self.running >= self.window || !self.replay.is_empty() {
             return Err(QueueFull { element: record, capacity });
         }
-        // Only its key can block it, so mostly it starts before it is in the queue.
-        let starts = self.config.mode != OutputMode::KeyOrdered;
-        let run = starts.then(|| Run::new(self.config.begins, now));
-        let in_flight = InFlight::new(record, run, ChannelId(0), self.timeout_nanos, now);
-        match self.admit(in_flight, starts, key, now) {
-            Ok((_, Start::Now)) if starts => {}
+        let (channel, timeout) = (ChannelId(0), self.timeout_nanos);
+        let refused = |full: QueueFull<InFlight<E>>| {
+            Err(QueueFull { element: full.element.record, capacity })
+        };
+        // Only its key can block it, so mostly it starts before it is in the queue: written as one that
+        // does, with nothing to be looked up on the way.
+        if self.config.mode != OutputMode::KeyOrdered {
+            let run = Some(Run::new(self.config.begins, now));
+            let in_flight = InFlight::new(record, run, channel, timeout, now);
+            return self.admit(in_flight, true, key, now).map(drop).or_else(refused);
+        }
+        let in_flight = InFlight::new(record, None, channel, timeout, now);
+        match self.admit(in_flight, false, key, now) {
             Ok((id, Start::Now)) => self.start(id, now),
             Ok((id, Start::Blocked)) => self.block(id),
-            Err(full) => return Err(QueueFull { element: full.element.record, capacity }),
+            Err(full) => return refused(full),
         }
         Ok(())
     }

@@ -19,7 +19,7 @@ struct Written(Shared);
 
 impl Journal for Written {
     fn append(&self, number: u64, entries: RecordBatch) {
-        let keys = entries.column_by_name("key").map(|it| it.as_fixed_size_binary());
+        let keys = entries.column_by_name("key").map(AsArray::as_fixed_size_binary);
         let keys: Vec<i64> = keys.into_iter().flat_map(numbers).collect();
         let mut world = self.0.world();
         let now = world.now;

@@ -242,8 +242,10 @@ impl Model {
     pub fn cancelled(&mut self, site: usize, attempt: AttemptId, now: u64) -> Checked {
         let is_ending = self.is_ending;
         let here = &mut self.sites[site];
-        // The task may not know yet that a call has begun which a cache makes.
-        let has_begun = here.flying.get(&attempt).is_none_or(|it| it.known.is_some());
+        // The task may not know yet that a call has begun which a cache makes; one whose answer is in the
+        // mail may have got it from the cache.
+        let is_called = here.plan.cache.is_none();
+        let has_begun = here.flying.get(&attempt).map_or(is_called, |it| it.known.is_some());
         here.cancels += u64::from(has_begun);
         let Some(call) = here.flying.remove(&attempt) else {
             // Its answer is in the mail, behind that of the call beside it; or all ends.
@@ -476,7 +478,10 @@ impl Model {
                     let is_known = matches!(known, State::Done(_)) && seen.is_vague;
                     let was_late = seen.first_call.is_none() && seen.attempts == 0 || is_known;
                     let ages = here.plan.timeout.or(here.plan.max_wait).is_some();
+                    // Or it had tries left, since an outage takes none, and no time for the next one.
+                    let had_tries = here.has_vague_tries() && seen.has_asked() && ages;
                     let may = here.may_time_out(&seen, now) || has_parts && was_late && ages;
+                    let may = may || had_tries;
                     let may = may && here.plan.on_error != Failing::Drop;
                     let row = here.rows.get_mut(&id).expect("it was there");
                     if may {

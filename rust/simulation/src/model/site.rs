@@ -425,6 +425,11 @@ impl Row {
         }
     }
 
+    /// Whether its last answer asked for another call.
+    pub(super) fn has_asked(&self) -> bool {
+        self.answered_at.is_some_and(|(_, asks, _)| asks)
+    }
+
     /// The task was saved before it saw the last reply.
     pub(super) fn unsee(&mut self) {
         if let Some(before) = self.before.take().filter(|_| self.is_vague) {
@@ -550,10 +555,9 @@ impl Site {
             row.unsee();
         }
         row.before = None;
-        let has_asked = row.answered_at.is_some_and(|(_, asks, _)| asks);
         let due = match row.state {
             State::BackOff { due } | State::Cut { due: Some(due) } => due,
-            State::Done(_) if may_have_tries && has_asked => row.changed_at,
+            State::Done(_) if may_have_tries && row.has_asked() => row.changed_at,
             State::Running | State::Cut { due: None } | State::Asked | State::Done(_) => {
                 let what = format!("{attempt:?} at {now} of {row:?}");
                 return Err(Broken::new(

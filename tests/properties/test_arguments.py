@@ -426,6 +426,7 @@ def test_every_public_constructor_and_function_is_tried():
     made = {
         "AsyncFunction",
         "AsyncRetryStrategy",
+        "Crash",
         "FunctionContext",
         "FunctionWithOptions",
         "HttpFunction",
@@ -440,6 +441,7 @@ def test_every_public_constructor_and_function_is_tried():
         "RedisFunction",
         "Row",
         "Simulated",
+        "crashes",
         "if_empty",
         "literal",
         "preview",

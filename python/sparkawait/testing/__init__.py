@@ -4,6 +4,7 @@
 ```text
   OperatorTestHarness   the operator alone, by a manual clock: no thread, no network
   simulated(latency)    a function that waits and answers, in Rust
+  crashes(job, calls)   a job with a journal, run again after it might have died at any moment
   LookupServer(latency) an HTTP server in this process, which tests and the demo call
   ModelServer(rpm=)     the same for model services, with their limits and failures
 ```
@@ -12,6 +13,7 @@ Nothing here needs pyspark. Users test their own retry and timeout rules with it
 """
 
 from sparkawait.testing.harness import Invocation, OperatorTestHarness
+from sparkawait.testing.journals import Crash, crashes
 from sparkawait.testing.model_server import ModelServer
 from sparkawait.testing.services import (
     Latency,
@@ -24,6 +26,7 @@ from sparkawait.testing.services import (
 )
 
 __all__ = [
+    "Crash",
     "Invocation",
     "Latency",
     "LookupServer",
@@ -31,6 +34,7 @@ __all__ = [
     "OperatorTestHarness",
     "Simulated",
     "constant",
+    "crashes",
     "log_normal",
     "simulated",
     "uniform",

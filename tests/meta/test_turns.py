@@ -9,6 +9,9 @@ import re
 from tests.meta.repository import ROOT, tracked_files
 
 WAITING = (
+    "rust/connect/src/postgres/pool.rs",
+    "rust/connect/src/requests",
+    "rust/connect/src/requests.rs",
     "rust/core/src/flow",
     "rust/core/src/operator",
     "rust/core/src/policy",

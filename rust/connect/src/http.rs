@@ -210,8 +210,8 @@ impl NativeFunction for HttpConfig {
         };
         let requests = self.connections.max(1);
         let of_channel = start.channel_share.map_or(requests, |share| share.of(requests));
-        let turns = Arc::new(Semaphore::new(requests));
+        let permits = Arc::new(Semaphore::new(requests));
         let engine = BatchEngine { clients, batched, rules: Arc::new(rules), answers };
-        Ok(Box::new(Requests::start(engine, of_channel, turns, &start.runtime)))
+        Ok(Box::new(Requests::start(engine, of_channel, permits, &start.runtime)))
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rows that wait for a request that is of many rows.
 //!
-//! Those of a request are of one channel, which has a bounded number of requests; the channels take
-//! turns.
+//! Those of a request are of one channel, which has a bounded number of requests; the channels are
+//! served one after the other.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 

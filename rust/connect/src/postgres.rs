@@ -134,8 +134,8 @@ impl NativeFunction for PostgresConfig {
             pool: Pool::shared(&self.server, &start.runtime)?,
             replies: start.replies,
         };
-        let turns = Arc::clone(&lookup.pool.turns);
-        Ok(Box::new(Requests::start(lookup, queries, turns, &start.runtime)))
+        let permits = Arc::clone(&lookup.pool.permits);
+        Ok(Box::new(Requests::start(lookup, queries, permits, &start.runtime)))
     }
 }
 

@@ -11,11 +11,11 @@
 //!
 //! While all connections are busy, rows wait; when one is free, those that wait go in one request. So
 //! requests grow with the load, and no row waits for company, unless its function says how long. The rows of a request are of one channel,
-//! and channels take turns: one whose requests take long has its share of the connections, and never the
+//! and channels are served one after the other: one whose requests take long has its share of the connections, and never the
 //! last one.
 
 mod awaited_calls;
-mod turns;
+mod permits;
 
 use std::mem::take;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
 pub(crate) use self::awaited_calls::AwaitedCalls;
-use self::turns::{Turn, Turns};
+use self::permits::{Permit, Permits};
 use crate::lines::{Lines, Rows};
 
 /// What is asked in requests of many rows.
@@ -91,7 +91,7 @@ pub(crate) struct Requests<A: Asks> {
     ended: Vec<A::Ended>,
     /// The calls of each request; may hold some that have ended since the last was started.
     awaited: Vec<Arc<AwaitedCalls>>,
-    turns: Turns,
+    permits: Permits,
 }
 
 impl<A: Asks> Requests<A> {
@@ -110,7 +110,7 @@ impl<A: Asks> Requests<A> {
             running: JoinSet::new(),
             ended: Vec::new(),
             awaited: Vec::new(),
-            turns: Turns::new(connections),
+            permits: Permits::new(connections),
         };
         Worker::start(runtime, A::NAME, replies, |commands| requests.run(commands))
     }
@@ -124,7 +124,7 @@ impl<A: Asks> Requests<A> {
 
     async fn serve(&mut self, commands: &mut Commands) -> Result<(), TaskError> {
         loop {
-            let (mut turn, due) = (None, self.waiting.due());
+            let (mut permit, due) = (None, self.waiting.due());
             tokio::select! {
                 biased;
                 command = commands.recv() => match command {
@@ -132,7 +132,7 @@ impl<A: Asks> Requests<A> {
                     None => return Ok(()),
                 },
                 Some(ended) = self.running.join_next() => self.end(ended)?,
-                next = self.turns.next() => turn = Some(next),
+                next = self.permits.next() => permit = Some(next),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
             }
             // All that is there, before a request is filled.
@@ -145,7 +145,7 @@ impl<A: Asks> Requests<A> {
             if due.is_some() {
                 self.waiting.expire(Instant::now());
             }
-            self.send(turn)?;
+            self.send(permit)?;
             if !self.ended.is_empty() {
                 self.asks.answer(take(&mut self.ended))?;
             }
@@ -164,20 +164,20 @@ impl<A: Asks> Requests<A> {
     }
 
     /// Sends waiting rows while there are free connections.
-    fn send(&mut self, mut turn: Option<Turn>) -> Result<(), TaskError> {
+    fn send(&mut self, mut permit: Option<Permit>) -> Result<(), TaskError> {
         while self.waiting.ready() > 0 {
-            let Some(turn) = turn.take().or_else(|| self.turns.take()) else { return Ok(()) };
-            let (asks, free) = (&self.asks, self.turns.free() + 1);
+            let Some(permit) = permit.take().or_else(|| self.permits.take()) else { return Ok(()) };
+            let (asks, free) = (&self.asks, self.permits.free() + 1);
             let taken = self.waiting.take(free, |rows, requests| asks.take(rows, requests));
             if let Some((channel, batch)) = taken {
-                self.ask(channel, batch?, turn);
+                self.ask(channel, batch?, permit);
             }
         }
-        self.turns.leave();
+        self.permits.leave();
         Ok(())
     }
 
-    fn ask(&mut self, channel: Option<Key>, batch: A::Batch, turn: Turn) {
+    fn ask(&mut self, channel: Option<Key>, batch: A::Batch, permit: Permit) {
         let wanted = Arc::new(AwaitedCalls::new(A::attempts(&batch).to_vec()));
         // Those that have ended hold theirs no more.
         self.awaited.retain(|it| Arc::strong_count(it) > 1);
@@ -194,7 +194,7 @@ impl<A: Asks> Requests<A> {
                     None
                 }
             };
-            drop(turn);
+            drop(permit);
             (channel, left)
         });
     }

@@ -25,8 +25,8 @@ static POOLS: Lender = Lender::new();
 /// What lookups in one server share.
 pub(crate) struct Pool {
     connections: Arc<Connections<Login>>,
-    /// A permit for each connection: queries of all lookups take turns.
-    pub(crate) turns: Arc<Semaphore>,
+    /// A permit for each connection: queries of all lookups share them.
+    pub(crate) permits: Arc<Semaphore>,
     runtime: Handle,
 }
 
@@ -118,8 +118,8 @@ impl Pool {
         let pool = POOLS.lend(&config.identity()?, runtime, || {
             let (server, plans) = (Arc::new(config.server()?), Arc::default());
             let connections = Connections::new(Login { server, plans }, Some(1));
-            let turns = Arc::new(Semaphore::new(config.connections.max(1)));
-            Ok::<_, StartError>(Self { connections, turns, runtime: runtime.clone() })
+            let permits = Arc::new(Semaphore::new(config.connections.max(1)));
+            Ok::<_, StartError>(Self { connections, permits, runtime: runtime.clone() })
         })?;
         pool.connections.dial().server.renew(config);
         Ok(pool)

@@ -9,17 +9,17 @@ use futures_util::future::BoxFuture;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
 /// The right to one request at a time, given back when it is dropped.
-pub(crate) type Turn = OwnedSemaphorePermit;
+pub(crate) type Permit = OwnedSemaphorePermit;
 
 /// The place of one function in the line for connections.
-pub(crate) struct Turns {
+pub(crate) struct Permits {
     /// One for each connection; those that wait get them in the order in which they came.
     connections: Arc<Semaphore>,
     /// The place in the line, while there is one.
-    place: Option<BoxFuture<'static, Result<Turn, AcquireError>>>,
+    place: Option<BoxFuture<'static, Result<Permit, AcquireError>>>,
 }
 
-impl Turns {
+impl Permits {
     /// Stands in no line yet.
     pub(crate) fn new(connections: Arc<Semaphore>) -> Self {
         Self { connections, place: None }
@@ -30,11 +30,11 @@ impl Turns {
         self.connections.available_permits()
     }
 
-    /// Returns a turn, or stands in line for one.
-    pub(crate) fn take(&mut self) -> Option<Turn> {
+    /// Returns a permit, or stands in line for one.
+    pub(crate) fn take(&mut self) -> Option<Permit> {
         if self.place.is_none() {
             match Arc::clone(&self.connections).try_acquire_owned() {
-                Ok(turn) => return Some(turn),
+                Ok(permit) => return Some(permit),
                 Err(_) => {
                     self.place = Some(Arc::clone(&self.connections).acquire_owned().boxed());
                 }
@@ -43,18 +43,18 @@ impl Turns {
         None
     }
 
-    /// Waits for a turn; for ever if nobody stands in line.
+    /// Waits for a permit; for ever if nobody stands in line.
     ///
     /// # Cancel safety
     ///
     /// The place in the line is kept.
-    pub(crate) async fn next(&mut self) -> Turn {
+    pub(crate) async fn next(&mut self) -> Permit {
         if let Some(place) = &mut self.place {
-            let turn = place.await;
+            let permit = place.await;
             self.place = None;
             // The line is never closed.
-            if let Ok(turn) = turn {
-                return turn;
+            if let Ok(permit) = permit {
+                return permit;
             }
         }
         pending().await
@@ -81,15 +81,15 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_that_is_given_back_goes_to_whoever_stands_in_line() {
+    fn a_permit_that_is_given_back_goes_to_whoever_stands_in_line() {
         let connections = Arc::new(Semaphore::new(1));
-        let mut one = Turns::new(Arc::clone(&connections));
-        let mut other = Turns::new(connections);
-        let turn = one.take();
-        assert!(turn.is_some() && one.free() == 0);
+        let mut one = Permits::new(Arc::clone(&connections));
+        let mut other = Permits::new(connections);
+        let permit = one.take();
+        assert!(permit.is_some() && one.free() == 0);
 
         assert!(other.take().is_none() && poll(other.next()).is_none());
-        drop(turn);
+        drop(permit);
 
         // Not to one who comes later, even if that asks first.
         assert!(one.take().is_none());
@@ -99,13 +99,13 @@ mod tests {
     #[test]
     fn who_leaves_the_line_holds_nobody_up() {
         let connections = Arc::new(Semaphore::new(1));
-        let mut one = Turns::new(Arc::clone(&connections));
-        let mut other = Turns::new(connections);
-        let turn = one.take();
+        let mut one = Permits::new(Arc::clone(&connections));
+        let mut other = Permits::new(connections);
+        let permit = one.take();
         assert!(other.take().is_none() && poll(other.next()).is_none());
 
         other.leave();
-        drop(turn);
+        drop(permit);
 
         assert!(one.take().is_some() && poll(other.next()).is_none());
     }

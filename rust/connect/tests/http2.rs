@@ -53,6 +53,9 @@ enum Fate {
     HangUp,
 }
 
+/// Longer than any test.
+const NEVER: Duration = Duration::from_secs(3_600);
+
 /// A request: how many came before it in all, and how many connections before its own.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
@@ -70,6 +73,10 @@ struct Script {
     closed: usize,
     /// Why they do not.
     reason: Reason,
+    /// For how long a connection may be without a request. Then it is closed, without a GOAWAY.
+    idle: Duration,
+    /// Connections that were closed so, whose clients know it.
+    ended: AtomicUsize,
     connections: AtomicUsize,
     requests: AtomicUsize,
     answered: AtomicUsize,
@@ -97,7 +104,7 @@ impl Http2Server {
         reason: Reason,
         fate: impl Fn(Asked) -> Fate + Send + Sync + 'static,
     ) -> Self {
-        Self::start_opening(Instant::now(), streams, closed, reason, fate)
+        Self::start_opening(Instant::now(), streams, closed, reason, NEVER, fate)
     }
 
     fn start_opening(
@@ -105,6 +112,7 @@ impl Http2Server {
         streams: u32,
         closed: usize,
         reason: Reason,
+        idle: Duration,
         fate: impl Fn(Asked) -> Fate + Send + Sync + 'static,
     ) -> Self {
         let script = Arc::new(Script {
@@ -113,6 +121,8 @@ impl Http2Server {
             opens,
             closed,
             reason,
+            idle,
+            ended: AtomicUsize::default(),
             connections: AtomicUsize::default(),
             requests: AtomicUsize::default(),
             answered: AtomicUsize::default(),
@@ -131,6 +141,15 @@ impl Http2Server {
 
     fn connections(&self) -> usize {
         self.script.connections.load(Ordering::SeqCst)
+    }
+
+    /// Waits until so many connections were closed because they were idle.
+    fn wait_for_ends(&self, count: usize) {
+        let begun = Instant::now();
+        while self.script.ended.load(Ordering::SeqCst) < count {
+            assert!(begun.elapsed() < Duration::from_secs(20), "nobody noticed the end");
+            thread::yield_now();
+        }
     }
 
     fn answered(&self) -> usize {
@@ -183,7 +202,15 @@ impl Script {
         let Ok(mut streams) = builder.handshake::<_, Bytes>(stream).await else { return };
         // Kept, so that they are not reset.
         let mut stalled = Vec::new();
-        while let Some(Ok((_, mut respond))) = streams.accept().await {
+        let mut is_served = false;
+        loop {
+            // One that is new, or whose requests wait, is not idle.
+            let is_idle = is_served && self.waiting.lock().unwrap().is_empty();
+            let most = if is_idle { self.idle } else { NEVER };
+            let next = tokio::time::timeout(most, streams.accept()).await;
+            let Ok(next) = next else { return self.end_idle(streams, &mut rest).await };
+            let Some(Ok((_, mut respond))) = next else { break };
+            is_served = true;
             let request = self.requests.fetch_add(1, Ordering::SeqCst);
             match (self.fate)(Asked { request, connection }) {
                 Fate::Answer => self.answer(respond),
@@ -205,6 +232,15 @@ impl Script {
             }
         }
         linger(&mut rest).await;
+    }
+
+    /// Closes a connection that has nothing to do, as balancers do that say nothing before.
+    async fn end_idle(&self, streams: server::Connection<TcpStream, Bytes>, rest: &mut TcpStream) {
+        drop(streams);
+        if rest.shutdown().await.is_ok() {
+            linger(rest).await;
+        }
+        self.ended.fetch_add(1, Ordering::SeqCst);
     }
 
     fn answer(&self, mut respond: SendResponse<Bytes>) {
@@ -351,6 +387,23 @@ fn a_connection_that_is_cut_fails_its_calls_and_no_others() {
 }
 
 #[test]
+fn a_connection_that_was_closed_while_it_was_idle_and_without_a_goaway_loses_no_request() {
+    const ROUNDS: usize = 5;
+    let (now, idle) = (Instant::now(), Duration::from_millis(7));
+    let server =
+        Http2Server::start_opening(now, 3, 0, Reason::NO_ERROR, idle, |_| Fate::AnswerWith(3));
+    let function = server.function("POST", 3, 20.0);
+    for round in 1..=ROUNDS {
+        // All at once, so that a connection is idle behind them and not between them.
+        assert_eq!(run(task(3), &function, 3), [Some(7); 3]);
+        assert_eq!(server.connections(), round);
+        server.wait_for_ends(round);
+    }
+
+    assert_eq!(server.answered(), ROUNDS * 3, "each once");
+}
+
+#[test]
 fn a_stream_that_stalls_holds_up_no_other() {
     let server = Http2Server::start(100, 0, |asked| match asked.request {
         5 => Fate::Stall,
@@ -404,7 +457,7 @@ fn a_server_that_allows_few_requests_at_a_time_gets_no_more() {
 fn a_server_that_allows_no_request_for_the_moment_gets_few_connections() {
     let opens = Instant::now() + Duration::from_millis(700);
     let server =
-        Http2Server::start_opening(opens, 3, 0, Reason::NO_ERROR, |_| Fate::AnswerWith(13));
+        Http2Server::start_opening(opens, 3, 0, Reason::NO_ERROR, NEVER, |_| Fate::AnswerWith(13));
 
     let results = run(task(13), &server.function("POST", 100, 20.0), 13);
 

@@ -361,6 +361,27 @@ def test_a_row_has_one_key_whether_other_rows_are_unicode_or_not(tmp_path):
     assert len(set(keys.to_pylist())) == 3
 
 
+def test_a_row_is_known_in_a_batch_with_a_text_that_is_not_unicode(tmp_path):
+    called = []
+
+    @sa.async_function("answer bigint")
+    async def answer(row):
+        called.append(row.id)
+        return {"answer": row.id}
+
+    def run(texts):
+        array = pa.array(texts, pa.binary())
+        texts = pa.Array.from_buffers(pa.string(), len(array), array.buffers())
+        batch = pa.record_batch([pa.array(range(len(array)), pa.int64()), texts], schema=INPUT)
+        journal = sa.Journal(tmp_path, version=1)
+        return sa.arrow.ordered_wait([batch], answer, journal=journal).to_table()["answer"]
+
+    assert run([b"a", b"b"]).to_pylist() == [0, 1]
+    for _ in range(2):
+        assert run([b"a", b"b", b"\xff"]).to_pylist() == [0, 1, 2]
+    assert called == [0, 1, 2]
+
+
 def test_a_column_function_and_a_wait_share_a_folder(tmp_path):
     wait, column = plan_of(tmp_path), plan_of(tmp_path, results="one")
     assert len(column.result_schema) == len(wait.result_schema) + 1

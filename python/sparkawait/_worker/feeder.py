@@ -363,20 +363,20 @@ class Feeder:
             task.put_failure(error)
 
     def _put(self, task: Task, batch: pa.RecordBatch) -> bool:
+        if self.with_known is not None:
+            # Of texts as they came: as bytes they would be another question.
+            batch = self.with_known(batch)
         try:
-            return self._handed(task, batch)
+            return task.put(batch)
         except pa.ArrowException as error:
             came = with_bytes(batch)
             if came is batch:
                 raise _not_as_declared(batch) from error
         self.has_bytes_for_texts = True
         try:
-            return self._handed(task, came)
+            return task.put(came)
         except pa.ArrowException as error:
             raise _not_as_declared(came) from error
-
-    def _handed(self, task: Task, batch: pa.RecordBatch) -> bool:
-        return task.put(batch if self.with_known is None else self.with_known(batch))
 
 
 def _not_as_declared(batch: pa.RecordBatch) -> ConfigurationError:

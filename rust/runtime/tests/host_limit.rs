@@ -121,12 +121,14 @@ fn a_dear_call_has_its_turn_as_soon_as_a_cheap_one() {
 /// Lets two that share 100 000 permits a minute take what they can for 60 seconds; each makes calls
 /// of one cost, and comes up to `late` after its time. Returns how much each has taken, and when.
 fn compete(directory: &Directory, costs: [u64; 2], late: u64) -> ([u64; 2], Vec<(u64, u64)>) {
-    compete_settled(directory, costs, costs, late)
+    compete_settled(directory, 5_000, costs, costs, late)
 }
 
-/// Does so with calls that are charged `estimates` and prove to have cost `costs` 170 ms later.
+/// Does so with `burst` at once, and calls that are charged `estimates` and prove to have cost `costs`
+/// 170 ms later.
 fn compete_settled(
     directory: &Directory,
+    burst: u64,
     estimates: [u64; 2],
     costs: [u64; 2],
     late: u64,
@@ -134,8 +136,8 @@ fn compete_settled(
     const SECOND: u64 = 1_000_000_000;
     const LATENCY: u64 = 170_000_000;
     let rate = Rate::new(NonZeroU64::new(100_000).unwrap(), Duration::from_secs(60)).unwrap();
-    let gcra = Gcra::new(rate, NonZeroU64::new(5_000).unwrap());
-    let name = format!("{estimates:?} {costs:?} {late}");
+    let gcra = Gcra::new(rate, NonZeroU64::new(burst).unwrap());
+    let name = format!("{burst} {estimates:?} {costs:?} {late}");
     let places = [(); 2].map(|()| HostPlaces::new(open(&directory.page(), &name, gcra)));
     let begin = 1_000 * SECOND;
     let (mut next, mut has_place, mut taken) = ([begin; 2], [false; 2], [0; 2]);
@@ -183,21 +185,19 @@ fn whoever_makes_dear_calls_has_as_much_of_a_limit_as_whoever_makes_cheap_ones()
 #[test]
 fn whoever_estimates_too_little_or_too_much_has_as_much_of_a_limit_as_others() {
     let directory = Directory::new("estimates");
-    for (estimates, costs) in [
-        ([100, 100], [1_000, 100]),
-        ([100, 100], [100, 1_000]),
-        ([7, 800], [70, 800]),
-        ([1_000, 100], [0, 100]),
-    ] {
-        let (taken, _) = compete_settled(&directory, estimates, costs, 1_300_000);
-        let all: u64 = taken.iter().sum();
-        if costs.contains(&0) {
-            assert!(taken[1] >= 90_000, "free calls take no permits: {taken:?}");
-            continue;
+    let late = 1_300_000;
+    let (taken, _) = compete_settled(&directory, 5_000, [1_000, 100], [0, 100], late);
+    assert!(taken[1] >= 90_000, "free calls take no permits: {taken:?}");
+    for burst in [100, 313, 1_000, 5_000] {
+        for (estimates, costs) in
+            [([100, 100], [1_000, 100]), ([100, 100], [100, 1_000]), ([7, 800], [70, 800])]
+        {
+            let (taken, _) = compete_settled(&directory, burst, estimates, costs, late);
+            let (all, share) = (taken[0] + taken[1], taken[0] * 100 / (taken[0] + taken[1]));
+            let what = format!("{estimates:?} for {costs:?}, burst {burst}: {taken:?}");
+            assert!((45..=55).contains(&share), "{what}");
+            assert!((95_000..=106_000).contains(&all), "{what}");
         }
-        let share = taken[0] * 100 / all;
-        assert!((45..=55).contains(&share), "{estimates:?} for {costs:?}: {taken:?}");
-        assert!(all >= 95_000, "{estimates:?} for {costs:?}: {taken:?} of 105 000");
     }
 }
 

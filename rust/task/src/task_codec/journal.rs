@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use arrow::array::{
     Array, ArrayRef, AsArray, FixedSizeBinaryArray, Float64Array, Int32Array, ListArray,
-    RecordBatch, StringArray, StructArray,
+    RecordBatch, RecordBatchOptions, StringArray, StructArray, new_empty_array,
 };
 use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::compute::interleave;
@@ -186,18 +186,12 @@ impl TaskJournal {
         let (first, end) = (offsets[0], offsets[lists.len()]);
         let values = lists.values().slice(offset(first), offset(end - first));
         let values = values.as_struct_opt().ok_or_else(|| malformed("has no rows of results"))?;
-        let chunk = RecordBatch::try_new(
-            SchemaRef::clone(&self.results),
-            if values.is_empty() {
-                self.results
-                    .fields()
-                    .iter()
-                    .map(|it| arrow::array::new_empty_array(it.data_type()))
-                    .collect()
-            } else {
-                values.columns().to_vec()
-            },
-        );
+        let none =
+            || self.results.fields().iter().map(|it| new_empty_array(it.data_type())).collect();
+        let columns = if values.is_empty() { none() } else { values.columns().to_vec() };
+        let options = RecordBatchOptions::new().with_row_count(Some(values.len()));
+        let schema = SchemaRef::clone(&self.results);
+        let chunk = RecordBatch::try_new_with_options(schema, columns, &options);
         let chunk = chunk.map_err(|error| unbuildable(&error))?;
         let mut rest = rows.accept_results(chunk)?;
         let read = (0..known.len()).map(|row| {
@@ -423,7 +417,7 @@ fn gathered(
         let arrays = columns(position);
         if arrays.is_empty() {
             let data_type: &DataType = fields[position].data_type();
-            return Ok(arrow::array::new_empty_array(data_type));
+            return Ok(new_empty_array(data_type));
         }
         interleave(&arrays.iter().map(AsRef::as_ref).collect::<Vec<_>>(), rows)
     };

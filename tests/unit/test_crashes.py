@@ -32,7 +32,7 @@ class Job:
                 raise ValueError(msg)
             return {"answer": f"{row['x']}"}
 
-        batch = pa.record_batch({"x": list(range(ROWS)), "run": [run] * ROWS})
+        batch = pa.RecordBatch.from_pydict({"x": list(range(ROWS)), "run": [run] * ROWS})
         key = ["x", "run"] if self.defect == "another key" else "x"
         version = run if self.defect == "another version" else 1
         out = sa.arrow.unordered_wait(

@@ -235,7 +235,7 @@ class KnownRows:
             counts = pc.and_(counts, pc.greater_equal(times, oldest))
         counts = pc.fill_null(counts, False)  # noqa: FBT003 - a value
         used = pc.if_else(counts, are_results, pa.scalar(None, pa.bool_()))
-        keys = _one(rows["key"]).cast(_TYPES["key"])
+        keys = _cast(rows["key"], _TYPES["key"])
         self._table.add(number, name, first, keys, times, used)
 
     def _leave_out(self, name: str, stamp: _Stamp, error: Exception) -> None:
@@ -305,7 +305,7 @@ class KnownRows:
         try:
             rows = self._file(number).read_row_group(group, READ, use_threads=False)
             # Others may have written the same as other types: Spark has no bytes of one width.
-            columns = [_one(rows[name]).cast(it) for name, it in _TYPES.items()]
+            columns = [_cast(rows[name], it) for name, it in _TYPES.items()]
             columns.append(retyped(_one(rows["result"]), self._result))
             held = cast("Any", pa.StructArray.from_arrays(columns, READ))
         except FileNotFoundError:
@@ -354,6 +354,14 @@ def _one(column: Any) -> Any:
     if column.num_chunks == 1:
         return column.chunk(0)
     return cast("Any", column.combine_chunks()) if column.num_chunks else pa.array([], column.type)
+
+
+def _cast(column: Any, data_type: Any) -> Any:
+    column = _one(column)
+    try:
+        return column.cast(data_type)
+    except pa.ArrowNotImplementedError:  # PyArrow 14, of bytes
+        return pa.array(column.to_pylist(), data_type)
 
 
 def _check_columns(schema: pa.Schema, result: Any) -> None:

@@ -40,6 +40,7 @@ __all__ = [
     "header_seconds",
     "host_columns",
     "learn_zone",
+    "limit_now",
     "listen_for_steps",
     "read_json",
     "simple_string",
@@ -292,6 +293,8 @@ class LimitServer:
     def wait_published(self, seconds: float) -> bool: ...
     @property
     def port(self) -> int | None: ...
+
+def limit_now(application: str, limit: Any, anew: Any | None) -> tuple[int, int, int] | None: ...
 
 @final
 class LookupServer:

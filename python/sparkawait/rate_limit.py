@@ -30,6 +30,7 @@ from sparkawait._checks import (
 )
 from sparkawait._option import Option, with_known_names
 from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.secrets import Secret
 
 __all__ = [
     "ALONE",
@@ -92,7 +93,7 @@ class Terms(NamedTuple):
     held_parts: int
     executor: str
     kind: str = "rate"
-    server: str | None = None
+    server: str | Secret | None = None
     tasks: int | None = None
     begins_empty: bool = False
     waits_for_server: bool = False
@@ -101,6 +102,18 @@ class Terms(NamedTuple):
     def __repr__(self) -> str:
         """Shows it without the secret of its server."""
         return f"Terms({self.name!r})"
+
+    def revealed(self) -> Terms:
+        """Returns it with the address of its server, which is looked up here if it is a secret.
+
+        Raises:
+            ConfigurationError: If there is no such secret, or it is not an address.
+        """
+        if not isinstance(self.server, Secret):
+            return self
+        address = self.server.reveal()
+        _check_server(address, f" ({self.server!r})")
+        return self._replace(server=address)
 
 
 @dataclass(frozen=True)
@@ -170,7 +183,7 @@ class RateLimit:
         server: A Redis that keeps the limit of the job, ``"redis://host:6379"`` or ``"rediss://.."``,
             for several jobs, for Spark Connect, and where executors do not reach the driver. Needs
             `name` and ``scope="job"``, which it means by itself. A password in it travels with the
-            plan.
+            plan; with ``server=sa.secret("LIMITS_URL")`` workers look the address up.
         name: Its name in metrics; by default the rate, and with ``scope="host"`` also the function.
             Limits of the same name are one, over functions too, and must have the same rate and
             burst; without Spark, and where a limit is split, those of another rate are others.
@@ -207,7 +220,7 @@ class RateLimit:
     result_cost: ResultCost | None = None
     counts: Counts | None = None
     per: Per = "row"
-    server: str | None = field(default=None, repr=False)
+    server: str | Secret | None = field(default=None, repr=False)
     first_cost: int | None = None
 
     scale: ClassVar[int] = 1
@@ -375,7 +388,7 @@ class Budget:
     cost: float | ColumnLike | Callable[[Any], float] | Lengths = 1
     result_cost: ResultCost | None = None
     name: str | None = None
-    server: str | None = field(default=None, repr=False)
+    server: str | Secret | None = field(default=None, repr=False)
 
     scope: ClassVar[Scope] = "job"
     per: ClassVar[Per] = "row"
@@ -450,7 +463,7 @@ class PerJob:
 
     calls: int
     name: str | None = None
-    server: str | None = field(default=None, repr=False)
+    server: str | Secret | None = field(default=None, repr=False)
 
     scope: ClassVar[Scope] = "job"
     per: ClassVar[Per] = "request"
@@ -668,11 +681,16 @@ def _check_home(name: object, server: object, of: str) -> None:
         text(name, "name", "a name that is not empty", of=of, kind=_KIND)
     if server is None:
         return
+    if not isinstance(server, Secret):
+        _check_server(server, of)
+    if name is None:
+        _refuse(f"`server`{of} needs a `name`: jobs with the same name share the limit")
+
+
+def _check_server(server: object, of: str) -> None:
     if not (isinstance(server, str) and _SERVER.match(server)):
         # It may have a password in it.
         _refuse(f"`server`{of} must be an address like 'redis://host:6379'")
-    if name is None:
-        _refuse(f"`server`{of} needs a `name`: jobs with the same name share the limit")
 
 
 def _check_result_cost(value: object, of: str) -> None:

@@ -21,11 +21,12 @@ import pytest
 
 import sparkawait as sa
 from sparkawait import arrow
-from sparkawait._core import LimitServer
+from sparkawait._core import LimitServer, limit_now
 from sparkawait._plan.plan import Place
 from sparkawait._plan.resolve import resolve_unpickled
 from sparkawait.exceptions import ErrorKind
-from sparkawait.rate_limit import Sharing
+from sparkawait.rate_limit import ALONE, Sharing
+from tests.support.redis_cluster import RedisCluster
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import wait_until
 
@@ -130,6 +131,71 @@ def test_workers_share_a_rate_and_one_that_stands_still_does_not_exceed_it(addre
     assert most_beyond(begun, 97, 97) <= 1, "what stood between the permit and the call"
 
 
+def test_a_rate_that_is_changed_holds_half_a_second_later_in_all_workers(address):
+    rate = {"rate": "10/min", "burst": 1, "name": "to be changed"}
+    limit = sa.RateLimit(**rate, server=address)
+    with ExitStack() as stack:
+        start = [stack.enter_context(Worker(address, ["RateLimit", rate], 600)) for _ in range(2)]
+        wait_until(lambda: any(it.begun for it in start))
+
+        def change(value):
+            anew = sa.RateLimit(value, name="to be changed")
+            limit_now("", limit.terms("", ALONE), anew.terms("", ALONE))
+            return time.monotonic()
+
+        def begun():
+            return sorted(at for it in start for at in it.begun)
+
+        raised = change("300/s")
+        before = len(begun())
+        wait_until(lambda: len(begun()) > 450)
+        lowered = change("13/s")
+        wait_until(lambda: begun()[-1] > lowered + 1.7)
+        change("9973/s")
+        rows = [it.wait() for it in start]
+    assert rows == [dict.fromkeys(range(600), "None")] * 2
+    assert begun()[before] - raised < 0.5 + 0.3, "on a busy machine"
+    between = [it for it in begun() if lowered + 0.5 <= it <= lowered + 1.7]
+    assert most_beyond(between, 13, 13) <= 1, "what stood between the permit and the call"
+    assert len(between) >= 10
+    assert limit_now("", limit.terms("", ALONE), None)[0] == 9973
+
+
+def test_the_server_of_a_limit_may_be_a_secret(driver, monkeypatch):
+    budget = sa.Budget(3, name="by a secret", server=sa.secret("LIMITS_URL"))
+    rows = [pa.record_batch({"id": range(7)})]
+    options = {"rate_limit": budget, "on_error": "drop"}
+    for value, told in [(None, "LIMITS_URL"), ("localhost", "must be an address")]:
+        if value is not None:
+            monkeypatch.setenv("LIMITS_URL", value)
+        with pytest.raises(sa.ConfigurationError, match=told):
+            arrow.ordered_wait(rows, count_up, **options).to_table()
+
+    monkeypatch.setenv(
+        "LIMITS_URL", f"redis://:{SECRET.replace(' ', '%20')}@127.0.0.1:{driver.port}"
+    )
+    assert arrow.ordered_wait(rows, count_up, **options).to_table().num_rows == 3
+    assert "LIMITS_URL" not in repr(budget)
+
+
+@pytest.mark.nightly
+def test_each_limit_has_its_node_in_a_cluster_of_redis():
+    rows = [pa.record_batch({"id": range(13)})]
+    with RedisCluster() as cluster:
+        for number in range(7):
+            budget = sa.Budget(number + 1, name=f"budget {number}", server=cluster.url)
+            out = arrow.ordered_wait(rows, count_up, rate_limit=budget, on_error="drop")
+            assert out.to_table().num_rows == number + 1
+        kept = [int(node.cli("dbsize")) for node in cluster.primaries]
+    assert sum(kept) == 3 * 7
+    assert all(kept)
+
+
+@sa.async_function("up long")
+async def count_up(row):
+    return {"up": row.id + 1}
+
+
 def test_no_more_calls_are_in_flight_than_the_job_may_have(address):
     limit = ["PerJob", {"calls": 13, "name": "at a time"}]
     with ExitStack() as stack:
@@ -178,7 +244,7 @@ def test_the_client_of_redis_for_python_speaks_to_it(driver, protocol):
     with redis.Redis(port=driver.port, password=SECRET, protocol=protocol) as client:
         assert client.ping()
         sha = client.script_load(SCRIPT.read_text(encoding="utf-8"))
-        said = ["", "calls", 13, 0, 0, "w", protocol, 7, 3, 0, 0, 0, 0, -1, 0]
+        said = ["", "calls", 13, 0, 0, "w", protocol, 7, 3, 0, 0, 0, 0, -1, 0, 0]
         name = f"by {protocol}"
         first = client.evalsha(sha, 3, name, f"{name}:lately", f"{name}:wanting", *said)
         assert first == [b"lease", b"6", b"0", b"25000000", b"0"]

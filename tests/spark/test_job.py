@@ -5,10 +5,12 @@ import asyncio
 import logging
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -19,7 +21,10 @@ from sparkawait._plan.plan import Chain
 from sparkawait._plan.resolve import resolve
 from sparkawait.spark import owner as owners
 from sparkawait.spark import progress, reports
-from sparkawait.spark.progress import Actions, Notebook, Terminal, short, summary
+from sparkawait.spark.progress import Actions, short, summary
+from sparkawait.spark.schemas import PlaceOfSession
+from sparkawait.spark.screens import Notebook, Terminal
+from sparkawait.spark.session import Session
 from tests.meta.repository import ROOT
 from tests.spark.calls import CallLog
 from tests.support.waiting import wait_until
@@ -530,3 +535,75 @@ def test_in_a_terminal(tmp_path, said):
         assert "sparkawait: half: 13,000 rows in " in text
         assert "13,000 calls, 0 failed" in text
         assert "[Stage 2:" not in text.partition("half: tasks")[2]
+
+
+def test_a_limit_is_shown_and_changed_while_tasks_run(spark, calls):
+    @sa.async_function("v long")
+    async def asks_slowly(row):
+        calls.add(f"{time.monotonic()}")
+        await asyncio.sleep(0.013)
+        return {"v": row.id}
+
+    def begun():
+        return sorted(float(at) for at in calls.counts())
+
+    limit = sa.RateLimit("1/min", name="slow")
+    out = sa.unordered_wait(spark.range(997, numPartitions=2), asks_slowly, rate_limit=limit)
+    job = sa.job(spark)
+    with ThreadPoolExecutor(1) as pool:
+        counting = pool.submit(out.count)
+        try:
+            # The next call would begin in a minute.
+            wait_until(lambda: job.limits["slow"].waiting)
+            waits, was = str(job.limits["slow"]), len(begun())
+            job.limits.set("slow", "331/s")
+            raised = time.monotonic()
+            wait_until(lambda: len(begun()) > 331)
+            job.limits.set("slow", "7/s")
+            lowered = time.monotonic()
+            wait_until(lambda: begun()[-1] > lowered + 1.3)
+        finally:
+            job.limits.set("slow", "9973/s")
+        assert counting.result() == 997
+    assert re.fullmatch(r"slow: 1/min, [01] used, 0 in flight, [12] tasks waiting", waits)
+    assert begun()[was] - raised < 0.5 + 0.5, "half a second, on a busy machine"
+    between = [it for it in begun() if lowered + 0.5 < it < lowered + 1.3]
+    assert len(between) <= 7 * 0.8 + 7, "a rate, and what it saves"
+    wait_until(lambda: not job.progress)
+    assert str(job.limits["slow"]) == "slow: 9973/s, 997 used, 0 in flight, 0 tasks waiting"
+    assert job.limits["slow"].functions == (asks_slowly.name,)
+    assert "slow: 9973/s, 997 used" in repr(job.limits)
+
+
+def test_budgets_and_calls_of_a_job_are_changed_too(spark):
+    budget = sa.Budget(0.3, cost=0.1, name="dollars")
+    rows = spark.range(7, numPartitions=1)
+    options = {"rate_limit": budget, "max_concurrency": sa.PerJob(3), "on_error": "drop"}
+    out = sa.unordered_wait(rows, _at_once, **options)
+    assert out.count() == 3
+    limits = sa.job(spark).limits
+    limits.set("dollars", 0.5)
+    limits.set("_at_once calls", 2)
+    assert (limits["dollars"].limit, limits["_at_once calls"].limit) == ("0.5 in all", "2 calls")
+
+    assert out.count() == 2
+    assert limits["dollars"].used == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "told"),
+    [
+        (sa.RateLimit("97/s", name="told", scope="task"), "3/s", "limit of each task"),
+        (sa.RateLimit("97/s", name="told", scope="job"), "3", "is not a rate: '3'"),
+        (sa.Budget(3, name="told"), -1, "`total` of Budget"),
+        (sa.RateLimit("97/s", name="other"), "3/s", "has a limit 'told'; there are: "),
+    ],
+)
+def test_a_limit_that_cannot_be_changed_is_refused(spark, limit, value, told):
+    owner = owners.Owner(spark)
+    place = PlaceOfSession(Session(spark))
+    owner.limits.know(
+        resolve("ordered", _at_once, input_schema=None, place=place, rate_limit=limit)
+    )
+    with pytest.raises(sa.ConfigurationError, match=re.escape(told)):
+        owner.limits.set("told", value)

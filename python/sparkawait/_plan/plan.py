@@ -492,7 +492,9 @@ class Plan:
         if not (known or limited.is_adaptive or breaker or adaptive):
             return None
         limits = [
-            it.terms(self.function_name, self.sharing)._replace(
+            it.terms(self.function_name, self.sharing)
+            .revealed()
+            ._replace(
                 result_cost=self.result_cost(it),
                 per_request=batch is not None and it.per == "request",
             )

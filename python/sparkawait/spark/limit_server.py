@@ -19,9 +19,10 @@ from sparkawait.spark.session import is_connect
 
 if TYPE_CHECKING:
     from sparkawait._core import LimitServer
+    from sparkawait.rate_limit import Terms
     from sparkawait.spark.session import Session
 
-__all__ = ["RunningServer", "limit_server", "server_here"]
+__all__ = ["RunningServer", "limit_now", "limit_server", "server_here"]
 
 _PORT = "spark.sparkawait.port"
 
@@ -81,6 +82,22 @@ def server_here(
             _running.clear()
             found = _running[session.application] = started
         return found
+
+
+def limit_now(application: str, terms: Terms, change: Terms | None) -> tuple[int, int, int] | None:
+    """Returns what a limit is where tasks ask for it: permits, nanoseconds, burst.
+
+    Args:
+        application: Names the page of the host.
+        terms: The limit, as tasks have it.
+        change: The same with other numbers, to make that of it.
+
+    Raises:
+        ConfigurationError: If it is not reached, or is another job's.
+    """
+    from sparkawait import _core
+
+    return _core.limit_now(application, terms, change)
 
 
 def _listen(host: str, port: int | None, secret: str) -> LimitServer:

@@ -23,9 +23,11 @@ from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
+from sparkawait._plan.plan import Plan
 from sparkawait._worker.metrics import SumsOfTasks, TaskMetrics, complete, merge
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.metrics import Metrics, counted_in, fed_by
+from sparkawait.spark.job_limits import Counts, JobLimits
 from sparkawait.spark.limit_server import RunningServer, server_here
 from sparkawait.spark.progress import Actions, Progress
 from sparkawait.spark.reports import NO_REPORTS, Arriving, Report, Reports, in_errors, read
@@ -65,6 +67,15 @@ class Job:
         when they end.
         """
         return self._owner.sums()
+
+    @property
+    def limits(self) -> JobLimits:
+        """What the limits of the calls are, and what is taken of them, by name.
+
+        ``job.limits.set("openai", "300/min")`` changes one while the job runs: all tasks follow
+        within half a second.
+        """
+        return self._owner.limits
 
     @property
     def progress(self) -> list[Progress]:
@@ -126,11 +137,14 @@ def job(spark: SparkSession) -> Job:
     return Job(owner)
 
 
-def reports_of(session: Session, metrics: object, before: Reports | None = None) -> Reports:
+def reports_of(
+    session: Session, plan: Plan, metrics: object, before: Reports | None = None
+) -> Reports:
     """Returns how the tasks of a call reach the driver.
 
     Args:
         session: The session that the call is written in.
+        plan: The call.
         metrics: What the user counts them by, of the option ``metrics=``.
         before: How those of the chain do that it joins.
 
@@ -149,6 +163,7 @@ def reports_of(session: Session, metrics: object, before: Reports | None = None)
         return (before or NO_REPORTS).then(None)
     owner = _owner_of(spark)
     owner.listen(session, starts=False)
+    owner.limits.know(plan)
     return (before or owner.reports).then(None if counted is None else owner.counts_in(counted))
 
 
@@ -171,6 +186,7 @@ class Owner:
     Attributes:
         reports: How tasks reach it.
         actions: What runs.
+        limits: Those of the calls.
 
     Args:
         spark: A session of the application.
@@ -198,6 +214,7 @@ class Owner:
         self._is_on_one_host = session.is_on_one_host
         self.actions = Actions(spark, taken, is_on_one_host=self._is_on_one_host)
         self.reports = Reports(accumulator, None, mark=uuid4().hex)
+        self.limits = JobLimits(self._counts)
         self._running: RunningServer | None = None
         self._starting, self._reading = threading.Lock(), threading.Lock()
 
@@ -278,6 +295,19 @@ class Owner:
             total, of_failed = merge(total, counts), merge(of_failed, failed)
             told[name] = {**complete(counts), "failed_tasks": complete(failed)}
         return {**complete(total), "failed_tasks": complete(of_failed), "functions": told}
+
+    def _counts(self) -> dict[str, Counts]:
+        """Returns what each function has taken of its limits, and what its tasks do now."""
+        self.catch_up()
+        with self._lock:
+            functions = dict(self._of_functions)
+        found: dict[str, Counts] = {}
+        for name, sums in functions.items():
+            counts, failed = sums.read()
+            limits = merge(counts, failed).get("rate_limits", {})
+            permits = {label: it["permits"] for label, it in limits.items()}
+            found[name] = Counts(permits, *self.actions.levels(name))
+        return found
 
     def catch_up(self) -> None:
         """Takes the reports that have come, and those of tasks that failed and could send none."""

@@ -505,10 +505,11 @@ class AsyncUserDefinedFunction:
         if session.spark is not None:
             watch_cells(session.spark)
         place = PlaceOfSession(session, usual_zone=session.usual_zone)
+        plan = _plan(dropping_misses(call), self._hidden, place)
         task = ColumnTask(
-            _plan(dropping_misses(call), self._hidden, place),
+            plan,
             arguments,
-            reports_of(session, self._metrics),
+            reports_of(session, plan, self._metrics),
             is_struct=self._is_struct,
             skip_null=self._skip_null,
             usual_zone=session.usual_zone,

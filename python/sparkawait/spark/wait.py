@@ -260,7 +260,7 @@ def made(
     return Made(
         source=source,
         chain=chained,
-        reports=reports_of(session, metrics, None if before is None else before.reports),
+        reports=reports_of(session, plan, metrics, None if before is None else before.reports),
         schema=StructType([*input_schema.fields, *result_fields(plan)]),
         zone=zone,
         result_types=casts(plan, session.times),

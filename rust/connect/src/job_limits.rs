@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use sparkawait_core::ProcessingTime;
 use sparkawait_core::policy::{Answer, Ledger, Ledgers, LimitLeft, MAX_LIMITS, Renewal, Spent};
-use sparkawait_lease::{Asked, EVERY, Share, Terms};
+use sparkawait_lease::{Asked, EVERY, Order, Share, State, Terms};
 use sparkawait_runtime::clock::Clock as _;
 use sparkawait_runtime::host_limit::HostClock;
 use sparkawait_task::error::StartError;
@@ -81,7 +81,7 @@ impl JobLimits {
                 unreached = Some((speaker.address.clone(), reason));
             }
             let share = share.lock();
-            if share.terms() != terms.terms || share.refused().is_some() {
+            if share.named() != terms.terms || share.refused().is_some() {
                 return Err(StartError::option(format!(
                     "the limit `{}` has another rate, burst or amount in another function or job; give \
                      one of them another `name`",
@@ -100,6 +100,20 @@ impl Ledgers for JobLimits {
         let (terms, speaker) = self.limits.get(limit)?.as_ref()?;
         Some(speaker.share(terms, channel))
     }
+}
+
+/// Asks the server of a limit what it is, and makes it `anew`, if that is something: tasks follow within
+/// half a second.
+///
+/// # Errors
+///
+/// The server is not reached, or tasks say that the limit of this name is something else.
+pub async fn order(limit: &JobTerms, anew: Option<Terms>) -> Result<State, StartError> {
+    let mut exchanges = Exchanges::new(&limit.server)?;
+    let JobTerms { terms: said, begins_empty, .. } = *limit;
+    let order = Order { said, anew, begins_empty };
+    let state = exchanges.order(&limit.name, &order).await;
+    state.map_err(|reason| StartError::option(format!("{}: {reason}", exchanges.address())))
 }
 
 /// Who speaks to a server for all tasks of this process.
@@ -243,7 +257,7 @@ impl Voice {
             let mut share = it.lock();
             if share.due_at().is_some_and(|due| due <= now_sent) {
                 let exchange = share.exchange(now_sent);
-                let arguments = exchange.arguments(share.terms(), None);
+                let arguments = exchange.arguments(share.named(), None);
                 said.push(Said { limit: name.clone(), arguments });
                 spoken.push(Arc::clone(it));
                 return true;
@@ -325,7 +339,10 @@ impl Ledger for JobLimit {
                 self.tell(&share);
                 Answer::At(at + Duration::from_micros(again.saturating_sub(now).max(1)))
             }
-            Asked::Never(left) => Answer::Never(Spent { left, cost }),
+            Asked::Never(left) => {
+                self.tell(&share);
+                Answer::Never(Spent { left, cost })
+            }
         }
     }
 

@@ -6,7 +6,8 @@
 //! |---|---|
 //! | `AUTH [user] secret`, `HELLO [2\|3] [AUTH user secret]` | says who it is; nothing else is answered before |
 //! | `EVALSHA sha 3 key key key ..`, `EVAL script 3 ..` | an exchange, as `exchange.lua` makes it |
-//! | `SCRIPT LOAD script` | says its sum; there is this script only |
+//! | the same with the other script | what the owner of the job asks, as `owner.lua` answers |
+//! | `SCRIPT LOAD script` | says its sum; there are these scripts only |
 //! | `PUBLISH channel message` | a message for the process of the server, its one reader |
 //! | `PING`, `SELECT 0`, `QUIT` | as in Redis |
 
@@ -14,14 +15,14 @@ use std::str::from_utf8;
 
 use subtle::ConstantTimeEq as _;
 
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, Order};
 use crate::server::Server;
-use crate::{SCRIPT, SCRIPT_SUM};
+use crate::{OWNER_SCRIPT, OWNER_SUM, SCRIPT, SCRIPT_SUM};
 
 /// The most bytes that are read of somebody who has not said the secret, and of one command.
 pub const MOST_BYTES: usize = 64 << 10;
 
-/// The most words of a command; an exchange has 21.
+/// The most words of a command; an exchange has 22.
 const MOST_WORDS: usize = 64;
 
 /// What workers say so that others cannot use up the limits of a job.
@@ -139,20 +140,32 @@ impl Conversation {
                 server.publish(message);
                 replies.extend_from_slice(b":1\r\n");
             }
-            ("SCRIPT", [load, script]) if load.eq_ignore_ascii_case("LOAD") => {
-                if *script == SCRIPT {
-                    text(SCRIPT_SUM, replies);
+            ("SCRIPT", [load, script]) if load.eq_ignore_ascii_case("LOAD") => match *script {
+                SCRIPT => text(SCRIPT_SUM, replies),
+                OWNER_SCRIPT => text(OWNER_SUM, replies),
+                _ => error("ERR this server has other scripts", replies),
+            },
+            ("EVALSHA" | "EVAL", [script, rest @ ..]) => {
+                let is_sum = name == "EVALSHA";
+                let is = |text: &str, sum: &str| {
+                    if is_sum { script.eq_ignore_ascii_case(sum) } else { *script == text }
+                };
+                let carry_out = if is(SCRIPT, SCRIPT_SUM) {
+                    exchange
+                } else if is(OWNER_SCRIPT, OWNER_SUM) {
+                    order
                 } else {
-                    error("ERR this server has another script", replies);
+                    return error("NOSCRIPT No matching script.", replies);
+                };
+                let ["3", limit, _, _, arguments @ ..] = rest else {
+                    return error("ERR these scripts have three keys", replies);
+                };
+                let words = carry_out(server, limit, arguments, now);
+                match words {
+                    Some(words) => list(&words, replies),
+                    None => error("ERR these are not the arguments of the script", replies),
                 }
             }
-            ("EVALSHA", [sum, rest @ ..]) if sum.eq_ignore_ascii_case(SCRIPT_SUM) => {
-                exchange(server, rest, now, replies);
-            }
-            ("EVAL", [script, rest @ ..]) if *script == SCRIPT => {
-                exchange(server, rest, now, replies);
-            }
-            ("EVALSHA" | "EVAL", _) => error("NOSCRIPT No matching script.", replies),
             _ => error("ERR unknown command", replies),
         }
     }
@@ -208,19 +221,16 @@ impl Conversation {
     }
 }
 
-/// Carries an exchange out; what is said begins with the keys and their number.
-fn exchange(server: &mut Server, said: &[&str], now: u64, replies: &mut Vec<u8>) {
-    let ["3", limit, _, _, arguments @ ..] = said else {
-        return error("ERR an exchange has three keys", replies);
-    };
-    let Some((terms, said, at)) = Exchange::read(arguments) else {
-        return error("ERR these are not the arguments of an exchange", replies);
-    };
-    let words = server.exchange(limit, terms, &said, at.unwrap_or(now)).words();
-    replies.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
-    for word in &words {
-        text(word, replies);
-    }
+/// Carries an exchange out.
+fn exchange(server: &mut Server, limit: &str, said: &[&str], now: u64) -> Option<Vec<String>> {
+    let (terms, said, at) = Exchange::read(said)?;
+    Some(server.exchange(limit, terms, &said, at.unwrap_or(now)).words())
+}
+
+/// Carries out what the owner of the job asks for.
+fn order(server: &mut Server, limit: &str, said: &[&str], now: u64) -> Option<Vec<String>> {
+    let (order, at) = Order::read(said)?;
+    Some(server.order(limit, &order, at.unwrap_or(now)).words())
 }
 
 fn line(words: &str, replies: &mut Vec<u8>) {
@@ -229,6 +239,13 @@ fn line(words: &str, replies: &mut Vec<u8>) {
 
 fn error(words: &str, replies: &mut Vec<u8>) {
     replies.extend_from_slice(format!("-{words}\r\n").as_bytes());
+}
+
+fn list(words: &[String], replies: &mut Vec<u8>) {
+    replies.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
+    for word in words {
+        text(word, replies);
+    }
 }
 
 fn text(words: &str, replies: &mut Vec<u8>) {

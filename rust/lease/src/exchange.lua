@@ -8,8 +8,10 @@
 --       worker, number of its exchange
 --       want, least, charged, cost, since, back, left
 --       whether a limit that is new begins without what it saves, 0 or 1
+--       which change of the limit the worker knows
 -- Returns what was granted, from when and until when, in microseconds from now, and all that was granted
--- so far, as `since` says it; or when to ask again, and why nothing was granted.
+-- so far, as `since` says it; or when to ask again, and why nothing was granted; or what the limit has
+-- become, to a worker that does not know it yet.
 -- All numbers are whole and below 2^53, so that doubles hold them.
 
 local HOLD = 30000000      -- silent for so long, a worker has nothing any more
@@ -33,6 +35,7 @@ local want, least = tonumber(ARGV[8]), tonumber(ARGV[9])
 local charged, cost, since = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
 local back, left = tonumber(ARGV[13]), tonumber(ARGV[14])
 local begins_empty = ARGV[15] == '1'
+local knows = ARGV[16]
 
 local function text(value) return string.format('%.0f', value) end
 local function get(name) return tonumber(redis.call('HGET', limit, name) or '0') end
@@ -47,7 +50,16 @@ end
 -- The same name with other terms is another limit.
 local terms = kind .. ' ' .. text(a) .. ' ' .. text(b) .. ' ' .. text(c)
 local known = redis.call('HGET', limit, 'terms')
-if known and known ~= terms then return { 'terms', known } end
+-- What its owner has made of it.
+local force = redis.call('HGET', limit, 'force')
+if known and known ~= terms and force ~= terms then return { 'terms', known } end
+local version = redis.call('HGET', limit, 'version') or '0'
+local is_new = version ~= knows
+if force then
+    local words = {}
+    for word in string.gmatch(force, '%S+') do words[#words + 1] = word end
+    a, b, c = tonumber(words[2]), tonumber(words[3]), tonumber(words[4])
+end
 -- No clock of a server goes back.
 now = math.max(now, get('now'))
 set('now', now)
@@ -90,6 +102,8 @@ for _, name in ipairs(redis.call('ZRANGEBYSCORE', lately, '-inf', '(' .. text(no
 end
 redis.call('ZADD', lately, text(now), worker)
 redis.call('EXPIRE', lately, lives)
+-- Who does not know what the limit has become learns that first.
+if is_new then want = 0 end
 if want > 0 then
     redis.call('ZADD', wanting, text(now), worker)
     redis.call('EXPIRE', wanting, lives)
@@ -170,6 +184,7 @@ else
     set('f:' .. worker, own)
 end
 
+if is_new then answer = { 'set', version, kind, text(a), text(b), text(c) } end
 answer = answer or { 'noted' }
 redis.call('HSET', limit, own_number, number, own_answer, table.concat(answer, ' '))
 return answer

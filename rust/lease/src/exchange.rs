@@ -37,6 +37,34 @@ impl Terms {
         let (kind, [a, b, c]) = self.words();
         format!("{kind} {a} {b} {c}")
     }
+
+    /// Reads them; `None` for other words.
+    fn of_words(kind: &str, numbers: &[&str]) -> Option<Self> {
+        let [a, b, c] = numbers else { return None };
+        Some(match (kind, number(a)?, number(b)?, number(c)?) {
+            ("rate", permits @ 1.., period @ 1.., burst) => Self::Rate { permits, period, burst },
+            ("budget", total, _, _) => Self::Budget(total),
+            ("calls", most, _, _) => Self::Calls(most),
+            _ => return None,
+        })
+    }
+
+    /// Reads what [`text`](Self::text) has written.
+    fn of_text(text: &str) -> Option<Self> {
+        let mut words = text.split(' ');
+        let kind = words.next()?;
+        Self::of_words(kind, &words.collect::<Vec<_>>())
+    }
+
+    /// Returns whether a limit that is the one may become the other.
+    pub(crate) const fn is_alike(self, other: Self) -> bool {
+        matches!(
+            (self, other),
+            (Self::Rate { .. }, Self::Rate { .. })
+                | (Self::Budget(_), Self::Budget(_))
+                | (Self::Calls(_), Self::Calls(_))
+        )
+    }
 }
 
 /// What a worker says, of one limit, for all of its tasks. Times are microseconds.
@@ -62,21 +90,17 @@ pub struct Exchange {
     pub left: Option<u64>,
     /// Whether a rate that nobody has asked before begins without what it could have saved.
     pub begins_empty: bool,
+    /// Which change of the limit it knows; none: 0.
+    pub knows: u64,
 }
 
 impl Exchange {
     /// Reads the arguments of the script: terms, what is said, and when. `None` where they are not such.
     pub(crate) fn read(arguments: &[&str]) -> Option<(Terms, Self, Option<u64>)> {
         let [now, kind, a, b, c, worker, said @ ..] = arguments else { return None };
-        let number = |it: &str| it.parse().ok().filter(|it: &u64| *it <= MOST);
         let now = if now.is_empty() { None } else { Some(number(now)?) };
-        let terms = match (*kind, number(a)?, number(b)?, number(c)?) {
-            ("rate", permits @ 1.., period @ 1.., burst) => Terms::Rate { permits, period, burst },
-            ("budget", total, _, _) => Terms::Budget(total),
-            ("calls", most, _, _) => Terms::Calls(most),
-            _ => return None,
-        };
-        let [count, want, least, charged, cost, since, back, left, empty] = said else {
+        let terms = Terms::of_words(kind, &[a, b, c])?;
+        let [count, want, least, charged, cost, since, back, left, empty, knows] = said else {
             return None;
         };
         let said = Self {
@@ -90,12 +114,13 @@ impl Exchange {
             back: number(back)?,
             left: if *left == "-1" { None } else { Some(number(left)?) },
             begins_empty: *empty == "1",
+            knows: number(knows)?,
         };
         Some((terms, said, now))
     }
 
     /// Returns the arguments of the script at `now`; `None`: by the clock of the server.
-    pub fn arguments(&self, terms: Terms, now: Option<u64>) -> [String; 15] {
+    pub fn arguments(&self, terms: Terms, now: Option<u64>) -> [String; 16] {
         let (kind, [a, b, c]) = terms.words();
         let number = |it: u64| it.to_string();
         [
@@ -114,6 +139,7 @@ impl Exchange {
             number(self.back),
             self.left.map_or_else(|| "-1".to_owned(), number),
             u8::from(self.begins_empty).to_string(),
+            number(self.knows),
         ]
     }
 }
@@ -141,6 +167,13 @@ pub enum Answer {
     Never(u64),
     /// Nothing was wanted.
     Noted,
+    /// The limit has become something else. The worker does not know that yet, and nothing was granted.
+    Set {
+        /// Which change that was.
+        version: u64,
+        /// What it is.
+        terms: Terms,
+    },
     /// The limit of this name has other terms.
     OtherTerms(String),
 }
@@ -156,6 +189,11 @@ impl Answer {
             Self::OnSettle(at) => ("settle", vec![*at]),
             Self::Never(left) => ("never", vec![*left]),
             Self::Noted => ("noted", vec![]),
+            Self::Set { version, terms } => {
+                let (kind, numbers) = terms.words();
+                let words = ["set", &version.to_string(), kind].map(str::to_owned);
+                return words.into_iter().chain(numbers.map(|it| it.to_string())).collect();
+            }
             Self::OtherTerms(terms) => return vec!["terms".to_owned(), terms.clone()],
         };
         std::iter::once(name.to_owned()).chain(numbers.iter().map(u64::to_string)).collect()
@@ -166,6 +204,10 @@ impl Answer {
         let (name, rest) = words.split_first()?;
         if name == "terms" {
             return rest.first().cloned().map(Self::OtherTerms);
+        }
+        if let ("set", [version, kind, a, b, c]) = (name.as_str(), rest) {
+            let terms = Terms::of_words(kind, &[a, b, c])?;
+            return Some(Self::Set { version: number(version)?, terms });
         }
         let numbers: Vec<u64> = rest.iter().map(|it| it.parse().ok()).collect::<Option<_>>()?;
         Some(match (name.as_str(), numbers.as_slice()) {
@@ -179,4 +221,93 @@ impl Answer {
             _ => return None,
         })
     }
+}
+
+/// What the owner of a job asks of a limit: what it is, and, with `anew`, to become that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// What tasks say it is.
+    pub said: Terms,
+    /// What it shall be from now on.
+    pub anew: Option<Terms>,
+    /// Whether a rate that nobody has asked before begins without what it could have saved.
+    pub begins_empty: bool,
+}
+
+impl Order {
+    /// Reads the arguments of the script, and when they are carried out. `None` where they are not such.
+    pub(crate) fn read(arguments: &[&str]) -> Option<(Self, Option<u64>)> {
+        let [now, kind, a, b, c, empty, anew @ ..] = arguments else { return None };
+        let now = if now.is_empty() { None } else { Some(number(now)?) };
+        let said = Terms::of_words(kind, &[a, b, c])?;
+        let anew = if anew.is_empty() { None } else { Some(Terms::of_words(kind, anew)?) };
+        Some((Self { said, anew, begins_empty: *empty == "1" }, now))
+    }
+
+    /// Returns the arguments of the script at `now`; `None`: by the clock of the server.
+    pub fn arguments(&self, now: Option<u64>) -> Vec<String> {
+        let (kind, numbers) = self.said.words();
+        let mut words = vec![now.map_or_else(String::new, |it| it.to_string()), kind.to_owned()];
+        words.extend(numbers.map(|it| it.to_string()));
+        words.push(u8::from(self.begins_empty).to_string());
+        words.extend(self.anew.into_iter().flat_map(|it| it.words().1).map(|it| it.to_string()));
+        words
+    }
+}
+
+/// What a limit is, and what is taken of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// This.
+    Known {
+        /// What it is now.
+        terms: Terms,
+        /// How often it was changed.
+        version: u64,
+        /// What was spent of a budget.
+        spent: u64,
+        /// What calls hold, and workers keep for some, of what does not refill.
+        flying: u64,
+        /// How many workers have wanted some in the last second.
+        active: u64,
+    },
+    /// Nobody has asked for it.
+    Unused,
+    /// Tasks say that it is something else.
+    OtherTerms(String),
+}
+
+impl State {
+    /// Returns it as the script says it.
+    pub fn words(&self) -> Vec<String> {
+        match self {
+            Self::Known { terms, version, spent, flying, active } => {
+                let numbers = [version, spent, flying, active].map(u64::to_string);
+                std::iter::once(terms.text()).chain(numbers).collect()
+            }
+            Self::Unused => Vec::new(),
+            Self::OtherTerms(terms) => vec!["terms".to_owned(), terms.clone()],
+        }
+    }
+
+    /// Reads what the script says; `None` for other words.
+    pub fn of_words(words: &[String]) -> Option<Self> {
+        Some(match words {
+            [] => Self::Unused,
+            [name, terms] if name == "terms" => Self::OtherTerms(terms.clone()),
+            [terms, version, spent, flying, active] => Self::Known {
+                terms: Terms::of_text(terms)?,
+                version: number(version)?,
+                spent: number(spent)?,
+                flying: number(flying)?,
+                active: number(active)?,
+            },
+            _ => return None,
+        })
+    }
+}
+
+/// Reads a number that doubles hold.
+fn number(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|it| *it <= MOST)
 }

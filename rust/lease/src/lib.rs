@@ -25,7 +25,7 @@ mod server;
 mod share;
 
 pub use conversation::{Conversation, MOST_BYTES, Secret};
-pub use exchange::{Answer, Exchange, Terms};
+pub use exchange::{Answer, Exchange, Order, State, Terms};
 pub use server::Server;
 pub use share::{Asked, EVERY, Share};
 
@@ -33,4 +33,10 @@ pub use share::{Asked, EVERY, Share};
 pub const SCRIPT: &str = include_str!("exchange.lua");
 
 /// What EVALSHA calls it: its SHA-1.
-pub const SCRIPT_SUM: &str = "b1a4d50dca70c55adad35fd6d2707196dd732bfd";
+pub const SCRIPT_SUM: &str = "ed08f05a8163e451c8bd9b592009dbb37a2be8ab";
+
+/// The same as [`Server::order`]: three keys, and what [`Order::arguments`] says.
+pub const OWNER_SCRIPT: &str = include_str!("owner.lua");
+
+/// What EVALSHA calls that.
+pub const OWNER_SUM: &str = "745e5a14db9916653970c8ae1ed03994a92df083";

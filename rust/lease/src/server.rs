@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The limits of a job, in one process.
 //!
-//! What `exchange.lua` does, number by number: quotients are those of doubles on both sides, and all
+//! What `exchange.lua` and `owner.lua` do, number by number: quotients are those of doubles on both sides, and all
 //! numbers are below 2^53, so that doubles hold them.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use crate::exchange::{Answer, Exchange, MOST, Terms};
+use crate::exchange::{Answer, Exchange, MOST, Order, State, Terms};
 
 /// Silent for so long, a worker has nothing any more.
 const HOLD: u64 = 30_000_000;
@@ -28,6 +28,8 @@ const AGAIN: u64 = 100_000;
 const LIVES: u64 = 3_600_000_000;
 /// And so long one that does not come back.
 const BUDGET_LIVES: u64 = 2_592_000_000_000;
+/// What was granted before a change does not come back after it.
+const SUM: u64 = 60_000_000;
 /// The first look for those that nobody asks, by their number.
 const FIRST_LOOK: usize = 256;
 
@@ -47,7 +49,12 @@ const MOST_PUBLISHED: usize = 4096;
 /// A limit and who takes from it.
 #[derive(Debug)]
 struct Limit {
+    /// What tasks say that it is.
+    said: Terms,
+    /// What its owner has made of it.
     terms: Terms,
+    /// How often that was changed.
+    version: u64,
     /// The time of the last exchange: no clock of a server goes back.
     now: u64,
     /// Of a rate: when all that was promised has come (GCRA's theoretical arrival time).
@@ -98,25 +105,82 @@ impl Server {
     /// Carries out an exchange with the limit of this name, which the first one makes. `now` is in
     /// microseconds.
     pub fn exchange(&mut self, name: &str, terms: Terms, said: &Exchange, now: u64) -> Answer {
+        let limit = self.limit(name, terms, said.begins_empty, now);
+        if !limit.is(terms) {
+            return Answer::OtherTerms(limit.said.text());
+        }
+        limit.exchange(said, now)
+    }
+
+    /// Tells the owner of a job what a limit is, and changes it if that is asked for. `now` is in
+    /// microseconds.
+    pub fn order(&mut self, name: &str, order: &Order, now: u64) -> State {
+        if order.anew.is_none() && !self.limits.contains_key(name) {
+            return State::Unused;
+        }
+        let limit = self.limit(name, order.said, order.begins_empty, now);
+        if !limit.is(order.said) {
+            return State::OtherTerms(limit.said.text());
+        }
+        if let Some(terms) = order.anew.filter(|it| it.is_alike(limit.terms)) {
+            limit.set(terms, now);
+        }
+        limit.state(if order.anew.is_some() { limit.now } else { now })
+    }
+
+    fn limit(&mut self, name: &str, terms: Terms, begins_empty: bool, now: u64) -> &mut Limit {
         if self.limits.len() >= self.looks_at.max(FIRST_LOOK) {
             self.limits.retain(|_, it| it.lives_until() > now);
             self.looks_at = 2 * self.limits.len();
         }
-        let limit = self.limits.entry(name.to_owned()).or_insert_with(|| {
-            let saved = if said.begins_empty { burst_of(terms) } else { 0 };
+        self.limits.entry(name.to_owned()).or_insert_with(|| {
+            let saved = if begins_empty { burst_of(terms) } else { 0 };
             Limit::new(terms, if saved > 0 { now + saved } else { 0 })
-        });
-        if limit.terms != terms {
-            return Answer::OtherTerms(limit.terms.text());
-        }
-        limit.exchange(said, now)
+        })
     }
 }
 
 impl Limit {
     const fn new(terms: Terms, tat: u64) -> Self {
         let workers = BTreeMap::new();
-        Self { terms, now: 0, tat, ends: 0, sum: 0, flying: 0, spent: 0, workers }
+        let (said, version) = (terms, 0);
+        Self { said, terms, version, now: 0, tat, ends: 0, sum: 0, flying: 0, spent: 0, workers }
+    }
+
+    /// Returns whether these are its terms: as it began, or as it is.
+    fn is(&self, terms: Terms) -> bool {
+        self.said == terms || self.terms == terms
+    }
+
+    /// Becomes something else. What was leased may be used for half a second more, by workers that do not
+    /// know it yet.
+    fn set(&mut self, terms: Terms, now: u64) {
+        self.now = self.now.max(now);
+        let before = std::mem::replace(&mut self.terms, terms);
+        self.version += 1;
+        if let Terms::Rate { permits, period, .. } = terms
+            && let Terms::Rate { permits: came, period: within, .. } = before
+        {
+            // What was saved stays, and no debt does: what was taken before has been allowed.
+            let line = burst_of(before).saturating_sub(self.tat.saturating_sub(self.now));
+            let saved = quotient(quotient(line, came, within), period, permits);
+            self.tat = self.now + burst_of(terms).saturating_sub(saved);
+            self.sum += SUM;
+            for worker in self.workers.values_mut() {
+                worker.place = 0;
+            }
+        }
+    }
+
+    fn state(&self, now: u64) -> State {
+        let Self { terms, version, spent, flying, .. } = *self;
+        State::Known { terms, version, spent, flying, active: self.active(now) }
+    }
+
+    /// Returns how many workers share it: those that have wanted something of late.
+    fn active(&self, now: u64) -> u64 {
+        let since = Some(now.saturating_sub(ACTIVE));
+        self.workers.values().filter(|it| it.wanted >= since).count() as u64
     }
 
     const fn lives_until(&self) -> u64 {
@@ -143,18 +207,23 @@ impl Limit {
             answer: Answer::Noted,
         });
         own.seen = now;
-        if said.want > 0 {
+        // Who does not know what the limit has become learns that first.
+        let is_new = said.knows != self.version;
+        let want = if is_new { 0 } else { said.want };
+        if want > 0 {
             own.wanted = Some(now);
         }
-        let since = Some(now.saturating_sub(ACTIVE));
-        let active = self.workers.values().filter(|it| it.wanted >= since).count() as u64;
+        let said = &Exchange { want, ..said.clone() };
+        let active = self.active(now);
         let answer = match self.terms {
             Terms::Rate { permits, period, burst } => {
                 self.of_rate(said, (permits, period, burst), active, now)
             }
             Terms::Budget(most) | Terms::Calls(most) => self.of_stock(said, most, active),
         };
-        let answer = answer.unwrap_or(Answer::Noted);
+        let Self { version, terms, .. } = *self;
+        let set = is_new.then_some(Answer::Set { version, terms });
+        let answer = set.or(answer).unwrap_or(Answer::Noted);
         if let Some(own) = self.workers.get_mut(&said.worker) {
             own.number = said.number;
             own.answer = answer.clone();

@@ -20,8 +20,12 @@ pub const EVERY: u64 = 100_000;
 const LASTS: u64 = 25_000_000;
 /// How often it says at least that it is there, while it holds what does not refill.
 const RENEWS: u64 = 5_000_000;
-/// The server is silent for so long: the limit is split.
+/// Nobody has ever reached the server for so long: the limit is split.
 const LOST: u64 = 30_000_000;
+/// Who waits for a place in line looks so often whether the limit has become another one.
+const LOOKS: u64 = 200_000;
+/// And takes its place if it has heard the server so lately. A limit that was changed so long ago holds.
+const HOLDS: u64 = 400_000;
 /// How much more it wants when what it got was not enough.
 const GROWTH: u64 = 4;
 /// This part of what calls hold goes through the server's hands with each exchange, so that others get
@@ -31,6 +35,8 @@ const TURN: u64 = 32;
 const USUAL_TRIP: u64 = 2_000;
 /// The first look whether an answer has come.
 const SOON: u64 = 500;
+/// Later ones, while the server is not heard.
+const AWHILE: u64 = 20_000;
 
 /// What a share says to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +61,11 @@ struct Lease {
 /// stopped.
 #[derive(Debug)]
 pub struct Share {
+    /// What tasks say that the limit is.
+    named: Terms,
+    /// What it is now, and how often that was changed.
     terms: Terms,
+    version: u64,
     /// Tasks of the job that run at once, if that is known: into so many parts it is split.
     tasks: Option<u64>,
     /// What it is called; a worker that was silent for too long comes back as another one.
@@ -75,6 +85,8 @@ pub struct Share {
     debt: u64,
     /// What is to go through the server's hands before others use it here.
     turn: u64,
+    /// The same of calls that began before the limit was changed: all of them.
+    leaving: u64,
     /// Permits of a rate that calls have begun with, by the sums of their leases.
     begun: VecDeque<(u64, u64)>,
     /// What the next exchange says.
@@ -118,7 +130,9 @@ impl Share {
     ) -> Self {
         let said = Exchange { begins_empty, ..Exchange::default() };
         Self {
+            named: terms,
             terms,
+            version: 0,
             tasks,
             worker: worker.to_owned(),
             lives: 0,
@@ -129,6 +143,7 @@ impl Share {
             bygone: 0,
             debt: 0,
             turn: 0,
+            leaving: 0,
             begun: VecDeque::new(),
             said,
             used: 0,
@@ -158,9 +173,9 @@ impl Share {
         self.is_met
     }
 
-    /// Returns its terms.
-    pub const fn terms(&self) -> Terms {
-        self.terms
+    /// Returns its terms, as tasks say them.
+    pub const fn named(&self) -> Terms {
+        self.named
     }
 
     /// Returns whether nothing would be lost with it.
@@ -175,7 +190,7 @@ impl Share {
 
     /// Returns what a call takes: of calls at a time no more than there are.
     fn taken(&self, cost: u64) -> u64 {
-        if let Terms::Calls(most) = self.terms { cost.min(most) } else { cost }
+        if let Terms::Calls(most) = self.named { cost.min(most) } else { cost }
     }
 
     // --- calls ---
@@ -193,9 +208,12 @@ impl Share {
             return Asked::Granted;
         }
         if let Some(left) = self.never.filter(|left| *left < cost) {
+            // It asks now and then whether there is more.
+            self.lacking = self.lacking.max(cost);
             return Asked::Never(left);
         }
-        if now >= self.heard + LOST {
+        // Who had the server and has lost it waits: others may still have it, and use the limit.
+        if !self.is_met && now >= self.heard + LOST {
             // It asks the server all the same.
             self.lacking = self.lacking.max(cost);
             if let Some(asked) = self.ask_alone(cost, now) {
@@ -203,9 +221,10 @@ impl Share {
             }
         }
         // What was promised for later is enough for it.
-        let promised = self.leases.front().filter(|it| it.from > now && it.amount >= cost);
+        let promised = self.leases.front().filter(|it| it.until > now && it.amount >= cost);
         if let Some(lease) = promised {
-            return Asked::At(lease.from);
+            let at = if lease.from > now { lease.from } else { now + AWHILE };
+            return Asked::At(at.min(now + LOOKS));
         }
         self.lacking = self.lacking.max(cost);
         self.is_exhausted |= self.used > 0;
@@ -219,6 +238,9 @@ impl Share {
     fn take_of_leases(&mut self, cost: u64, now: u64) -> bool {
         while self.leases.front().is_some_and(|it| it.until <= now) {
             self.leases.pop_front();
+        }
+        if now > self.heard + HOLDS {
+            return false;
         }
         let Some(first) = self.leases.front_mut() else { return false };
         if first.from <= now && first.amount >= cost {
@@ -279,7 +301,8 @@ impl Share {
         if self.pool > 0 || self.flying > 0 || self.sent.is_some() {
             self.lives += 1;
             self.bygone += self.flying;
-            (self.pool, self.unused, self.flying, self.turn, self.debt) = (0, 0, 0, 0, 0);
+            (self.pool, self.unused, self.flying, self.debt) = (0, 0, 0, 0);
+            (self.turn, self.leaving) = (0, 0);
             self.said = Exchange { begins_empty: self.said.begins_empty, ..Exchange::default() };
             self.sent = None;
         }
@@ -335,10 +358,11 @@ impl Share {
                     self.said.charged += free;
                     self.said.cost += actual;
                 } else {
-                    let turn = self.turn.min(free);
-                    self.turn -= turn;
-                    self.said.back += turn;
-                    self.pool += free - turn;
+                    let leaving = self.leaving.min(free);
+                    let turn = self.turn.min(free - leaving);
+                    (self.leaving, self.turn) = (self.leaving - leaving, self.turn - turn);
+                    self.said.back += leaving + turn;
+                    self.pool += free - leaving - turn;
                 }
             }
         }
@@ -396,8 +420,12 @@ impl Share {
         let wants = self.lacking > 0 || (self.is_rate() && self.used > 0);
         let tells = tells.then_some(0);
         let wants = wants.then_some(self.again_at);
-        let holds = !self.is_rate() && self.pool + self.flying > 0;
-        let renews = holds.then_some(self.heard + RENEWS);
+        let renews = if self.is_rate() {
+            let ends = self.leases.back().map(|it| it.until);
+            ends.filter(|it| *it > self.heard + HOLDS).map(|_| self.heard + LOOKS)
+        } else {
+            (self.pool + self.flying > 0).then_some(self.heard + RENEWS)
+        };
         [tells, wants, renews].into_iter().flatten().min()
     }
 
@@ -421,6 +449,7 @@ impl Share {
         let mut said = std::mem::replace(&mut self.said, empty);
         said.number += 1;
         said.worker = format!("{}.{}", self.worker, self.lives);
+        said.knows = self.version;
         (self.used, self.lacking, self.is_exhausted) = (0, 0, false);
         self.sent = Some((said.clone(), now));
         said
@@ -486,11 +515,24 @@ impl Share {
                 self.pool += amount;
                 self.unused = self.pool;
             }
-            Answer::Again(after) | Answer::OnSettle(after) => self.again_at = now + after,
-            Answer::Never(left) => self.never = Some(left),
+            Answer::Again(after) | Answer::OnSettle(after) => {
+                self.again_at = now + after.min(LOOKS);
+            }
+            Answer::Never(left) => (self.never, self.again_at) = (Some(left), now + LOOKS),
             Answer::Noted => {}
+            Answer::Set { version, terms } => self.become_(version, terms),
             Answer::OtherTerms(terms) => self.refused = Some(terms),
         }
+    }
+
+    /// Follows what the limit has become.
+    fn become_(&mut self, version: u64, terms: Terms) {
+        (self.version, self.terms) = (version, terms);
+        (self.again_at, self.never) = (0, None);
+        // The server begins a new line, and gives out what calls at a time there are.
+        self.leases.clear();
+        self.said.back += std::mem::take(&mut self.pool);
+        (self.unused, self.leaving) = (0, self.flying);
     }
 
     /// Learns that the worker cannot speak before `speaks_at`; what was not answered is said again then.

@@ -6,7 +6,8 @@
 use std::fmt::Write as _;
 
 use sparkawait_lease::{
-    Conversation, Exchange, MOST_BYTES, SCRIPT, SCRIPT_SUM, Secret, Server, Terms,
+    Conversation, Exchange, MOST_BYTES, OWNER_SCRIPT, OWNER_SUM, SCRIPT, SCRIPT_SUM, Secret,
+    Server, Terms,
 };
 
 const SECRET: &str = "97 bits, or more";
@@ -107,9 +108,11 @@ fn commands_are_read_wherever_they_are_cut() {
 }
 
 #[test]
-fn there_is_one_script() {
+fn there_are_two_scripts() {
     let mut client = Client::known();
-    assert_eq!(client.say(&["SCRIPT", "LOAD", SCRIPT]), format!("$40\r\n{SCRIPT_SUM}\r\n"));
+    for (script, sum) in [(SCRIPT, SCRIPT_SUM), (OWNER_SCRIPT, OWNER_SUM)] {
+        assert_eq!(client.say(&["SCRIPT", "LOAD", script]), format!("$40\r\n{sum}\r\n"));
+    }
     assert!(client.say(&["SCRIPT", "LOAD", "return 1"]).starts_with("-ERR "));
     assert!(client.say(&["EVAL", "return 1", "0"]).starts_with("-NOSCRIPT "));
     assert!(client.say(&["EVALSHA", &"0".repeat(40), "0"]).starts_with("-NOSCRIPT "));
@@ -155,7 +158,7 @@ fn absurd_numbers_are_refused_or_bounded() {
     ] {
         let mut words = vec!["EVALSHA", SCRIPT_SUM, "3", numbers[1], "b", "c", "", "rate"];
         words.extend(numbers);
-        words.extend(["w", "1", &most, &most, &most, &most, "0", "0", &most, "1"]);
+        words.extend(["w", "1", &most, &most, &most, &most, "0", "0", &most, "1", "0"]);
         assert_eq!(client.say(&words).starts_with('*'), is_read, "{numbers:?}");
     }
 }

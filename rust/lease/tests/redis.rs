@@ -12,7 +12,10 @@ use std::process::{Child, Command, Stdio};
 
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
-use sparkawait_lease::{Answer, Conversation, Exchange, SCRIPT, SCRIPT_SUM, Secret, Server, Terms};
+use sparkawait_lease::{
+    Answer, Conversation, Exchange, OWNER_SCRIPT, OWNER_SUM, Order, SCRIPT, SCRIPT_SUM, Secret,
+    Server, State, Terms,
+};
 
 /// A process that ends with the test.
 struct Process(Child);
@@ -104,6 +107,8 @@ struct Known {
     number: u64,
     sum: u64,
     flying: u64,
+    /// Which change of the limit.
+    change: u64,
 }
 
 /// Says something that a worker may say; sometimes what it may not, and sometimes again.
@@ -128,6 +133,7 @@ fn said(random: &mut StdRng, worker: usize, known: &mut Known) -> Exchange {
         back,
         left: random.random_ratio(1, 17).then(|| random.random_range(0..61)),
         begins_empty: random.random(),
+        knows: if random.random_ratio(1, 97) { 97 } else { known.change },
     }
 }
 
@@ -143,6 +149,16 @@ fn terms_of(random: &mut StdRng, round: u64) -> Terms {
     }
 }
 
+/// What a limit of this kind may become.
+fn alike(random: &mut StdRng, terms: Terms) -> Terms {
+    let round = match terms {
+        Terms::Rate { .. } => 0,
+        Terms::Budget(_) => 1,
+        Terms::Calls(_) => 2,
+    };
+    terms_of(random, round)
+}
+
 fn kind_of(answer: &Answer) -> usize {
     match answer {
         Answer::Lease { .. } => 0,
@@ -151,24 +167,64 @@ fn kind_of(answer: &Answer) -> usize {
         Answer::Never(_) => 3,
         Answer::Noted => 4,
         Answer::OtherTerms(_) => 5,
+        Answer::Set { .. } => 6,
+    }
+}
+
+const fn kind_of_state(state: &State) -> usize {
+    match state {
+        State::Known { .. } => 0,
+        State::Unused => 1,
+        State::OtherTerms(_) => 2,
+    }
+}
+
+/// A Redis, and a server by the bytes of a connection.
+struct Both {
+    redis: Redis,
+    server: Server,
+    conversation: Conversation,
+    secret: Secret,
+}
+
+impl Both {
+    fn start() -> Self {
+        let mut redis = Redis::start();
+        for (script, sum) in [(SCRIPT, SCRIPT_SUM), (OWNER_SCRIPT, OWNER_SUM)] {
+            redis.send(&["SCRIPT", "LOAD", script]);
+            assert_eq!(redis.reply(), Reply::Text(sum.to_owned()));
+        }
+        let (mut server, mut conversation) = (Server::default(), Conversation::default());
+        let secret = Secret::new("s3cr3t");
+        let said = frame_of(&["AUTH", "s3cr3t"]);
+        conversation.take(&said, &mut server, &secret, 0, &mut Vec::new());
+        Self { redis, server, conversation, secret }
+    }
+
+    /// Asks both, and returns what they answer alike.
+    fn ask(&mut self, limit: &str, sum: &str, arguments: &[String]) -> Vec<String> {
+        let keys = [":lately", ":wanting"].map(|it| format!("{limit}{it}"));
+        let mut words = vec!["EVALSHA", sum, "3", limit, &keys[0], &keys[1]];
+        words.extend(arguments.iter().map(String::as_str));
+        self.redis.send(&words);
+        let Reply::List(replied) = self.redis.reply() else { panic!("no list: {words:?}") };
+        let mut bytes = Vec::new();
+        let said = frame_of(&words);
+        self.conversation.take(&said, &mut self.server, &self.secret, 0, &mut bytes);
+        assert_eq!(bytes, frame_of(&replied), "{words:?}");
+        replied
     }
 }
 
 #[test]
 fn redis_answers_as_the_server_does() {
     let exchanges = std::env::var("EXCHANGES").map_or(4_999, |it| it.parse().unwrap());
-    let mut redis = Redis::start();
-    redis.send(&["SCRIPT", "LOAD", SCRIPT]);
-    let Reply::Text(sha) = redis.reply() else { panic!("no sha") };
-    assert_eq!(sha, SCRIPT_SUM);
+    let mut both = Both::start();
     let seed = std::env::var("SEED").map_or(0x5eed, |it| it.parse().unwrap());
     let random = &mut StdRng::seed_from_u64(seed);
     let (mut server, mut now) = (Server::default(), 1_790_000_000_000_003);
-    // The same by the bytes of a connection.
-    let (mut told, mut conversation) = (Server::default(), Conversation::default());
-    let secret = Secret::new("s3cr3t");
-    conversation.take(&frame_of(&["AUTH", "s3cr3t"]), &mut told, &secret, 0, &mut Vec::new());
-    let mut answers = [0_u64; 6];
+    let mut answers = [0_u64; 7];
+    let mut states = [0_u64; 3];
     let mut made = 0;
     for round in 0_u64.. {
         if made >= exchanges {
@@ -176,10 +232,9 @@ fn redis_answers_as_the_server_does() {
         }
         // A limit, from its first exchange on.
         let limit = format!("{{{round}}}");
-        let keys = [":lately", ":wanting"].map(|it| format!("{limit}{it}"));
         let terms = terms_of(random, round);
         let mut workers = vec![Known::default(); random.random_range(1..7)];
-        for _ in 0..random.random_range(1..997) {
+        for step in 0..random.random_range(1..997) {
             now += match random.random_range(0..97) {
                 0 => 31_000_000,
                 1 => 1_700_000,
@@ -195,26 +250,36 @@ fn redis_answers_as_the_server_does() {
             }
             let other = random.random_ratio(1, 199);
             let asked = if other { Terms::Calls(1_000_003) } else { terms };
-            let arguments = exchange.arguments(asked, Some(at));
-            let mut words = vec!["EVALSHA", &sha, "3", &limit, &keys[0], &keys[1]];
-            words.extend(arguments.iter().map(String::as_str));
-            redis.send(&words);
-            let Reply::List(replied) = redis.reply() else { panic!("no list") };
-            let mut bytes = Vec::new();
-            conversation.take(&frame_of(&words), &mut told, &secret, 0, &mut bytes);
-            assert_eq!(bytes, frame_of(&replied), "{words:?}");
+            // Also of one that nobody has asked for.
+            if step == 0 || random.random_ratio(1, 23) {
+                let anew = random.random_ratio(2, 3).then(|| alike(random, terms));
+                let order = Order { said: asked, anew, begins_empty: random.random() };
+                let replied = both.ask(&limit, OWNER_SUM, &order.arguments(Some(at)));
+
+                let state = server.order(&limit, &order, at);
+
+                assert_eq!(replied, state.words(), "seed {seed}, {made}: {order:?}");
+                assert_eq!(State::of_words(&replied), Some(state.clone()));
+                states[kind_of_state(&state)] += 1;
+            }
+            let replied = both.ask(&limit, SCRIPT_SUM, &exchange.arguments(asked, Some(at)));
 
             let answer = server.exchange(&limit, asked, &exchange, at);
 
             assert_eq!(replied, answer.words(), "seed {seed}, {made}: {exchange:?} {asked:?}");
             assert_eq!(Answer::of_words(&replied), Some(answer.clone()));
-            if let Answer::Lease { amount, sum, .. } = answer {
-                workers[number].flying += amount;
-                workers[number].sum = sum;
+            match answer {
+                Answer::Lease { amount, sum, .. } => {
+                    workers[number].flying += amount;
+                    workers[number].sum = sum;
+                }
+                Answer::Set { version, .. } => workers[number].change = version,
+                _ => {}
             }
             answers[kind_of(&answer)] += 1;
             made += 1;
         }
     }
     assert!(answers.iter().all(|it| *it > 0), "each answer is compared: {answers:?}");
+    assert!(states.iter().all(|it| *it > 0), "each state is compared: {states:?}");
 }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::test_runner::Config as ProptestConfig;
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
-use sparkawait_lease::{Asked, EVERY, Server, Share, Terms};
+use sparkawait_lease::{Asked, EVERY, Order, Server, Share, Terms};
 
 const MILLISECOND: u64 = 1_000;
 const SECOND: u64 = 1_000 * MILLISECOND;
@@ -27,10 +27,14 @@ struct Worker {
     /// An exchange under way: when it arrives, and when its answer does.
     under_way: Option<(u64, u64)>,
     is_dead: bool,
+    /// Whether it reaches the server.
+    is_cut: bool,
 }
 
 struct World {
     terms: Terms,
+    /// What tasks say the limit is.
+    said: Terms,
     server: Server,
     workers: Vec<Worker>,
     now: u64,
@@ -49,6 +53,7 @@ impl World {
     fn new(terms: Terms, seed: u64) -> Self {
         Self {
             terms,
+            said: terms,
             server: Server::default(),
             workers: Vec::new(),
             now: 97 * SECOND,
@@ -66,7 +71,7 @@ impl World {
         let ahead = self.random.random_range(0..61 * SECOND);
         let name = format!("w{}", self.workers.len());
         self.workers.push(Worker {
-            share: Share::new(self.terms, &name, Some(7), true, self.now + ahead),
+            share: Share::new(self.said, &name, Some(7), true, self.now + ahead),
             ahead,
             calls: VecDeque::new(),
             rows,
@@ -75,6 +80,7 @@ impl World {
             stands_until: 0,
             under_way: None,
             is_dead: false,
+            is_cut: false,
         });
     }
 
@@ -100,14 +106,14 @@ impl World {
             Some((arrives, answered)) if answered <= now => {
                 // It was sent then, and is made when it arrives; nobody else did so meanwhile.
                 let said = it.share.exchange(here);
-                let answer = self.server.exchange("limit", self.terms, &said, arrives);
+                let answer = self.server.exchange("limit", self.said, &said, arrives);
                 it.share.answered(answer, here, it.speaks_at + it.ahead);
                 it.under_way = None;
             }
             None if it.speaks_at <= now && it.share.due_at().is_some_and(|due| due <= here) => {
                 it.share.exchange(here);
                 it.speaks_at = now + EVERY;
-                if self.reached {
+                if self.reached && !it.is_cut {
                     let trip = self.random.random_range(0..7 * MILLISECOND);
                     it.under_way = Some((now + trip / 2, now + trip));
                 } else {
@@ -153,11 +159,24 @@ impl World {
         }
     }
 
+    /// Makes something else of the limit, which holds in half a second.
+    fn set(&mut self, terms: Terms) {
+        let order = Order { said: self.said, anew: Some(terms), begins_empty: true };
+        self.server.order("limit", &order, self.now);
+        self.terms = terms;
+    }
+
     fn check_rate(&self) {
+        self.check_rate_from(0);
+    }
+
+    /// Checks it for the calls that begin at `since` or later.
+    fn check_rate_from(&self, since: u64) {
         let Terms::Rate { permits, period, burst } = self.terms else { return };
-        for (at, first) in self.begun.iter().enumerate().step_by(13) {
+        let begun: Vec<_> = self.begun.iter().filter(|it| it.0 >= since).collect();
+        for (at, first) in begun.iter().enumerate().step_by(13) {
             let mut sum = 0;
-            for one in &self.begun[at..] {
+            for one in &begun[at..] {
                 sum += one.1;
                 let window = one.0 - first.0 + MILLISECOND;
                 assert!(
@@ -273,7 +292,23 @@ fn a_worker_that_stands_still_does_not_use_what_it_had() {
 }
 
 #[test]
-fn when_the_server_is_lost_calls_wait_and_then_have_their_part() {
+fn workers_that_all_stand_still_do_not_use_what_they_had() {
+    // What it saves is less than what all of them have in hand.
+    let mut world = World::new(rate(97, 7), 0x5eed);
+    for _ in 0..7 {
+        world.join(u64::MAX);
+    }
+    for _ in 0..13 {
+        world.run(1_103 * MILLISECOND);
+        for worker in &mut world.workers {
+            worker.stands_until = world.now + 331 * MILLISECOND;
+        }
+    }
+    world.check_rate();
+}
+
+#[test]
+fn when_the_server_is_lost_calls_wait_until_it_is_back() {
     let mut world = World::new(rate(97, 97), 0x5eed);
     for _ in 0..7 {
         world.join(u64::MAX);
@@ -282,16 +317,137 @@ fn when_the_server_is_lost_calls_wait_and_then_have_their_part() {
     world.reached = false;
     world.run(SECOND);
     let begun = world.begun.len();
-    world.run(27 * SECOND);
+    world.run(61 * SECOND);
     assert_eq!(world.begun.len(), begun, "nothing begins without a lease");
-    world.run(20 * SECOND);
-    world.check_rate();
-    let more = world.begun.len() - begun;
-    assert!((1_500..=1_843).contains(&more), "19 seconds of 97: {more}");
     world.reached = true;
     world.run(5 * SECOND);
-    let again = world.begun.len() - begun - more;
+    world.check_rate();
+    let again = world.begun.len() - begun;
     assert!(again > 400, "{again}");
+}
+
+#[test]
+fn workers_that_lose_the_server_leave_the_limit_to_those_that_have_it() {
+    let mut world = World::new(rate(97, 97), 0x5eed);
+    for _ in 0..7 {
+        world.join(u64::MAX);
+    }
+    world.run(3 * SECOND);
+    for worker in &mut world.workers[..3] {
+        worker.is_cut = true;
+    }
+    let begun = world.begun.len();
+    world.run(47 * SECOND);
+    for worker in &mut world.workers {
+        worker.is_cut = false;
+    }
+    world.run(3 * SECOND);
+    world.check_rate();
+    let more = world.begun.len() - begun;
+    assert!((4_700..=4_850).contains(&more), "50 seconds of 97: {more}");
+}
+
+#[test]
+fn where_nobody_ever_reaches_the_server_each_has_its_part() {
+    let mut world = World::new(rate(97, 97), 0x5eed);
+    world.reached = false;
+    for _ in 0..7 {
+        world.join(u64::MAX);
+    }
+    world.run(29 * SECOND);
+    assert_eq!(world.begun.len(), 0, "it may come yet");
+    world.run(20 * SECOND);
+    world.check_rate();
+    let begun = world.begun.len();
+    assert!((1_600..=1_843).contains(&begun), "19 seconds of 97: {begun}");
+}
+
+#[test]
+fn a_worker_that_had_nothing_to_say_for_long_asks_before_it_begins_a_call() {
+    let mut world = World::new(rate(3, 1), 0x5eed);
+    for _ in 0..7 {
+        world.join(1);
+    }
+    world.run(5 * SECOND);
+    world.run(41 * SECOND);
+    for worker in &mut world.workers {
+        worker.rows = 1;
+    }
+    world.run(5 * SECOND);
+    world.check_rate();
+    assert_eq!(world.begun.len(), 14);
+}
+
+#[test]
+fn a_rate_that_is_lowered_or_raised_holds_half_a_second_later() {
+    let slow = |permits| Terms::Rate { permits, period: 60 * SECOND, burst: 1 };
+    // With calls that wait for many seconds, too.
+    for (before, after, cost) in [
+        (rate(600, 600), rate(60, 60), 1),
+        (rate(60, 60), rate(600, 600), 1),
+        (rate(600, 600), rate(13, 3), 7),
+        (slow(10), rate(97, 97), 1),
+        (rate(97, 97), slow(10), 1),
+        (slow(10), slow(1), 1),
+        (rate(3, 1), rate(997, 997), 5),
+    ] {
+        for cut in 0..3 {
+            let mut world = World::new(before, 0x5eed);
+            world.cost = cost;
+            for rows in [u64::MAX, u64::MAX, u64::MAX, 0] {
+                world.join(rows);
+            }
+            world.run(13 * SECOND);
+            world.check_rate();
+            // One of them has lost the server, and does not hear of it.
+            world.workers[cut].is_cut = true;
+            world.set(after);
+            world.run(500 * MILLISECOND);
+            let (at, begun) = (world.now, world.begun.len());
+            let Terms::Rate { permits, period, .. } = after else { return };
+            let time = if period > SECOND { 67 * SECOND } else { 7 * SECOND };
+            world.run(time);
+            world.check_rate_from(at);
+            let spent: u64 = world.begun[begun..].iter().map(|it| it.1).sum();
+            let due = time * permits / period;
+            // What calls cost less than they take comes back in part.
+            let least = if cost == 1 { 95 * due / 100 } else { due / 2 };
+            assert!(spent + cost >= least, "{spent} of {due}: {before:?}, {after:?}, {cut}");
+        }
+    }
+}
+
+#[test]
+fn calls_at_a_time_that_are_fewer_hold_as_soon_as_those_in_flight_have_ended() {
+    let mut world = World::new(Terms::Calls(500), 0x5eed);
+    world.latency = 293 * MILLISECOND;
+    for _ in 0..3 {
+        world.join(u64::MAX);
+    }
+    world.run(10 * SECOND);
+    world.set(Terms::Calls(61));
+    world.run(500 * MILLISECOND + world.latency);
+    world.most_flying = 0;
+    world.run(5 * SECOND);
+    assert!((50..=61).contains(&world.most_flying), "{}", world.most_flying);
+    world.set(Terms::Calls(300));
+    world.run(5 * SECOND);
+    assert!((250..=300).contains(&world.most_flying), "{}", world.most_flying);
+}
+
+#[test]
+fn a_budget_that_is_raised_is_there_for_rows_that_come_later() {
+    let mut world = World::new(Terms::Budget(97), 0x5eed);
+    world.join(200);
+    world.run(5 * SECOND);
+    assert_eq!((world.spent(), world.workers[0].rows), (97, 0));
+    world.set(Terms::Budget(131));
+    // Rows that come before the worker has heard of it are refused.
+    world.workers[0].rows = 1;
+    world.run(500 * MILLISECOND);
+    world.workers[0].rows = 200;
+    world.run(5 * SECOND);
+    assert_eq!(world.spent(), 131);
 }
 
 #[test]
@@ -357,6 +513,7 @@ proptest! {
                 2 if count > 1 => world.workers[at].is_dead = true,
                 3 => world.workers[at].rows += 131,
                 4 => world.reached = !world.reached,
+                5 => world.workers[at].is_cut ^= true,
                 _ => {}
             }
             let time = world.random.random_range(0..600 * MILLISECOND);

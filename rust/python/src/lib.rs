@@ -94,6 +94,18 @@ mod _core {
         sparkawait_arrow::simple_string::simple_string(&data_type.0)
     }
 
+    /// Returns what a limit of the job is now: permits, nanoseconds and burst; it is made `anew` first.
+    #[guarded]
+    #[pyfunction]
+    fn limit_now(
+        py: Python<'_>,
+        application: &str,
+        limit: crate::policies::RateLimitArguments,
+        anew: Option<crate::policies::Numbers>,
+    ) -> PyResult<Option<(u64, u64, u64)>> {
+        crate::policies::limit_now(py, application, &limit, anew)
+    }
+
     /// Has the time zones of this name follow the rules of a `TZif` file, in this process.
     #[guarded]
     #[pyfunction]

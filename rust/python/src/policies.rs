@@ -9,18 +9,21 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 #[cfg(feature = "redis")]
-use sparkawait_connect::job_limits::{JobLimits, JobTerms};
+use sparkawait_connect::job_limits::{JobLimits, JobTerms, order};
 use sparkawait_core::ErrorKind;
 use sparkawait_core::policy::{
     AdaptiveLimitConfig, Counted, Gcra, Ledger, Ledgers, LimitConfig, LimitMetrics, MAX_LIMITS,
     PauseConfig, PolicyConfig, Rate, RequestConfig, Terms,
 };
 #[cfg(feature = "redis")]
-use sparkawait_lease::Terms as Lent;
+use sparkawait_lease::{State, Terms as Lent};
+use sparkawait_runtime::clock::Clock as _;
 use sparkawait_runtime::held_part::Holder;
-use sparkawait_runtime::host_limit::{HostLimits, SharedTerms, number_of, page_of};
+use sparkawait_runtime::host_limit::{
+    HostClock, HostLimit, HostLimits, SharedTerms, number_of, page_of,
+};
 use sparkawait_runtime::private_folder::private_folder;
-use sparkawait_runtime::shared_page::PageError;
+use sparkawait_runtime::shared_page::{PageError, SharedPage};
 use sparkawait_task::row_prices::{CostSource, PriceSettings, ResultCost, RowCost};
 
 use crate::convert::{to_duration, to_timeout};
@@ -90,7 +93,7 @@ impl PauseArguments {
 #[derive(FromPyObject)]
 #[expect(clippy::struct_excessive_bools, reason = "options that do not depend on one another")]
 #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "a build without it has no server"))]
-struct RateLimitArguments {
+pub(crate) struct RateLimitArguments {
     /// In metrics.
     label: String,
     /// For the processes that share it.
@@ -215,18 +218,20 @@ impl RateLimitArguments {
     #[cfg(feature = "redis")]
     fn of_job(&self) -> Option<JobTerms> {
         let server = self.server.clone()?;
-        let permits = self.permits;
-        let terms = match self.kind.as_str() {
+        let Self { permits, period_nanos, burst, tasks, begins_empty, .. } = *self;
+        let terms = self.lent(Numbers { permits, period_nanos, burst });
+        Some(JobTerms { name: self.name.clone(), terms, server, tasks, begins_empty })
+    }
+
+    /// Returns the terms of a limit of this kind with these numbers.
+    #[cfg(feature = "redis")]
+    fn lent(&self, Numbers { permits, period_nanos, burst }: Numbers) -> Lent {
+        match self.kind.as_str() {
             // Microseconds: that is as fine as Redis' clock.
-            "rate" => {
-                let (period, burst) = ((self.period_nanos / 1_000).max(1), self.burst);
-                Lent::Rate { permits, period, burst }
-            }
+            "rate" => Lent::Rate { permits, period: (period_nanos / 1_000).max(1), burst },
             "budget" => Lent::Budget(permits),
             _ => Lent::Calls(permits),
-        };
-        let Self { tasks, begins_empty, .. } = *self;
-        Some(JobTerms { name: self.name.clone(), terms, server, tasks, begins_empty })
+        }
     }
 
     fn limit(&self) -> PyResult<Gcra> {
@@ -341,6 +346,62 @@ fn of_job(py: Python<'_>, limits: &[RateLimitArguments]) -> PyResult<Option<Arc<
         }
     }
     Ok(Some(Arc::new(opened)))
+}
+
+/// The numbers of a limit.
+#[derive(Clone, Copy, FromPyObject)]
+pub(crate) struct Numbers {
+    permits: u64,
+    period_nanos: u64,
+    burst: u64,
+}
+
+/// Returns what a limit is now, and makes it `anew` first, if that is something: permits, nanoseconds of
+/// their period, and the burst. `None`: nobody has asked for it.
+pub(crate) fn limit_now(
+    py: Python<'_>,
+    application: &str,
+    limit: &RateLimitArguments,
+    anew: Option<Numbers>,
+) -> PyResult<Option<(u64, u64, u64)>> {
+    let refuse = |message: &str| configuration_error(message, ErrorKind::RateLimitInvalid);
+    #[cfg(feature = "redis")]
+    if let Some(terms) = limit.of_job() {
+        let asked = order(&terms, anew.map(|it| limit.lent(it)));
+        let state = wait_for(py, &runtime()?, asked)?;
+        return match state.map_err(|error| refuse(&error.to_string()))? {
+            State::Known { terms, .. } => Ok(Some(match terms {
+                Lent::Rate { permits, period, burst } => (permits, period * 1_000, burst),
+                Lent::Budget(permits) | Lent::Calls(permits) => (permits, 0, 0),
+            })),
+            State::Unused => Ok(None),
+            State::OtherTerms(terms) => Err(refuse(&format!(
+                "the limit `{}` is of another job, which says that it is: {terms}",
+                limit.name
+            ))),
+        };
+    }
+    #[cfg(not(feature = "redis"))]
+    let _py = py;
+    let Some(SharedTerms { name, limit, .. }) = limit.shared()? else { return Ok(None) };
+    let set = || {
+        let page = page_of(&private_folder(&std::env::temp_dir())?, application);
+        let shared = HostLimit::new(Arc::new(SharedPage::open(&page)?), &name, limit)?;
+        if let Some((rate, burst)) = anew.and_then(Numbers::rate) {
+            shared.set(Gcra::new(rate, burst), HostClock.now())?;
+        }
+        Ok::<_, PageError>(shared.terms())
+    };
+    let now = set().map_err(|error| refuse(&error.to_string()))?;
+    Ok(Some((now.rate().permits().get(), now.rate().period().get(), now.burst().get())))
+}
+
+impl Numbers {
+    fn rate(self) -> Option<(Rate, NonZeroU64)> {
+        let Self { permits, period_nanos, burst } = self;
+        let rate = Rate::new(NonZeroU64::new(permits)?, Duration::from_nanos(period_nanos))?;
+        Some((rate, NonZeroU64::new(burst)?))
+    }
 }
 
 /// Returns whether no process of this host has said yet that the server at `address` is not reached.

@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use sparkawait_core::ProcessingTime;
-use sparkawait_core::policy::{Answer, Gcra, Ledger, Ledgers, LimitLeft, MAX_LIMITS, Renewal};
+use sparkawait_core::policy::{
+    Answer, Gcra, Ledger, Ledgers, LimitLeft, MAX_LIMITS, Rate, Renewal,
+};
 
 use crate::clock::Clock;
 use crate::held_part::{HeldPart, Holder};
@@ -57,6 +59,54 @@ impl Clock for HostClock {
     }
 }
 
+/// How the word of changed terms begins: as a time it is far ahead.
+const CHANGED: u64 = 1 << 63;
+
+/// Writes into a page what a limit has become: the rate is one word, and the burst its count.
+fn set_terms(
+    page: &SharedPage,
+    name: NonZeroU64,
+    limit: Gcra,
+    now: ProcessingTime,
+) -> Result<(), PageError> {
+    let word = word_of(limit.rate()).ok_or(PageError::OddRate)?;
+    let slot = page.slot(name, NonZeroU64::MIN)?;
+    page.count(&slot).store(limit.burst().get(), Ordering::Release);
+    page.change(&slot, now, |_| Some(word)).unwrap_or_default();
+    page.note_change();
+    Ok(())
+}
+
+/// Reads what a limit has become, if it has.
+fn terms_in(page: &SharedPage, name: NonZeroU64) -> Option<Gcra> {
+    let slot = page.known_slot(name)?;
+    let word = page.value(&slot);
+    let permits = NonZeroU64::new((word & !CHANGED) >> 32)?;
+    let rate = Rate::new(permits, Duration::from_micros(word & u64::from(u32::MAX)))?;
+    let burst = NonZeroU64::new(page.count(&slot).load(Ordering::Acquire))?;
+    Some(Gcra::new(rate, burst))
+}
+
+/// Returns a rate as a word, if it is one of whole microseconds, and not of too many.
+fn word_of(rate: Rate) -> Option<u64> {
+    let (permits, nanos) = (rate.permits().get(), rate.period().get());
+    let common = common_divisor(permits, nanos);
+    let (permits, nanos) = (permits / common, nanos / common);
+    // As many permits in as many times the period, so that it is whole microseconds.
+    let times = 1_000 / common_divisor(nanos, 1_000);
+    let permits = u32::try_from(permits.checked_mul(times)?).ok()?;
+    let micros = u32::try_from(nanos.checked_mul(times)? / 1_000).ok()?;
+    let is_read = permits < 1 << 31;
+    is_read.then(|| CHANGED | u64::from(permits) << 32 | u64::from(micros))
+}
+
+const fn common_divisor(mut a: u64, mut b: u64) -> u64 {
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
 /// What was taken of a limit.
 struct Place {
     /// When it may be used.
@@ -77,7 +127,11 @@ struct Place {
 pub struct HostLimit {
     page: Arc<SharedPage>,
     slot: Arc<Slot>,
-    limit: Gcra,
+    /// What it was made with.
+    first: Gcra,
+    name: NonZeroU64,
+    /// Which change of the page it has followed, and what it is since.
+    followed: Arc<Mutex<(u64, Gcra)>>,
 }
 
 impl HostLimit {
@@ -88,7 +142,57 @@ impl HostLimit {
     /// [`PageError::OtherTerms`] if the name has another rate or burst there, [`PageError::Full`].
     pub fn new(page: Arc<SharedPage>, name: &str, limit: Gcra) -> Result<Self, PageError> {
         let slot = page.slot(number_of(&name), terms_of(limit))?;
-        Ok(Self { page, slot: Arc::new(slot), limit })
+        Ok(Self::of_slot(page, slot, name, limit))
+    }
+
+    fn of_slot(page: Arc<SharedPage>, slot: Slot, name: &str, first: Gcra) -> Self {
+        let followed = Arc::new(Mutex::new((0, first)));
+        Self {
+            page,
+            slot: Arc::new(slot),
+            first,
+            name: number_of(&("what it has become", name)),
+            followed,
+        }
+    }
+
+    /// Returns what the limit is now.
+    #[inline]
+    fn limit(&self) -> Gcra {
+        let changes = self.page.changes();
+        if changes == 0 { self.first } else { self.follow(changes) }
+    }
+
+    /// Looks what it has become, if it did not yet since the page changed last.
+    fn follow(&self, changes: u64) -> Gcra {
+        let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
+        if followed.0 != changes {
+            *followed = (changes, terms_in(&self.page, self.name).unwrap_or(self.first));
+        }
+        followed.1
+    }
+
+    /// Makes another limit of it, for all processes that take part in it.
+    ///
+    /// # Errors
+    ///
+    /// [`PageError::Full`].
+    pub fn set(&self, limit: Gcra, now: ProcessingTime) -> Result<(), PageError> {
+        let before = self.limit();
+        set_terms(&self.page, self.name, limit, now)?;
+        // What was saved stays, and no debt does: what was taken before has been allowed.
+        let change = |word| {
+            let saved = before.calls(ProcessingTime::from_nanos(word), 1, now);
+            let saved = saved.min(limit.burst().get());
+            Some(limit.lower_to(saved, 0, now).as_nanos())
+        };
+        self.page.change(&self.slot, now, change).unwrap_or_default();
+        Ok(())
+    }
+
+    /// Returns what it is, for people.
+    pub fn terms(&self) -> Gcra {
+        self.limit()
     }
 
     /// Does so for one of many names that come and go, such as those of channels: where the page has no
@@ -104,7 +208,7 @@ impl HostLimit {
         now: ProcessingTime,
     ) -> Result<Self, PageError> {
         let slot = page.spare_slot(number_of(&name), terms_of(limit), now)?;
-        Ok(Self { page, slot: Arc::new(slot), limit })
+        Ok(Self::of_slot(page, slot, name, limit))
     }
 
     /// Takes `cost`, to be used at the time that is returned: now, or when its place comes.
@@ -133,26 +237,26 @@ impl HostLimit {
         now: ProcessingTime,
         horizon: Duration,
     ) -> Result<Place, ProcessingTime> {
-        let last = now + horizon;
+        let (last, limit) = (now + horizon, self.limit());
         let tat = self.page.change(&self.slot, now, |word| {
             let tat = ProcessingTime::from_nanos(word);
-            let may_begin = self.begins(tat) <= last;
-            may_begin.then(|| self.limit.take(tat, cost, now).as_nanos())
+            let may_begin = limit.ready_at(tat, 0) <= last;
+            may_begin.then(|| limit.take(tat, cost, now).as_nanos())
         });
         let tat = tat.map_err(|word| {
-            let begins = self.begins(ProcessingTime::from_nanos(word));
+            let begins = limit.ready_at(ProcessingTime::from_nanos(word), 0);
             ProcessingTime::from_nanos(begins.as_nanos() - (last.as_nanos() - now.as_nanos()))
         })?;
         self.page.count(&self.slot).fetch_add(cost, Ordering::Relaxed);
         let tat = ProcessingTime::from_nanos(tat);
-        let taken = self.limit.take(tat, cost, now);
-        let ready = self.limit.ready_at(tat, cost).max(now);
+        let taken = limit.take(tat, cost, now);
+        let ready = limit.ready_at(tat, cost).max(now);
         Ok(Place { ready, taken, nanos: taken.nanos_since(tat.max(now)) })
     }
 
     /// Returns when the next place begins.
     fn begins(&self, tat: ProcessingTime) -> ProcessingTime {
-        self.limit.ready_at(tat, 0)
+        self.limit().ready_at(tat, 0)
     }
 
     fn tat(&self) -> ProcessingTime {
@@ -161,7 +265,7 @@ impl HostLimit {
 
     /// Takes everything that could be taken now, and `owed` of what comes.
     pub fn drain(&self, owed: u64, now: ProcessingTime) {
-        self.raise(self.limit.drain(ProcessingTime::ZERO, owed, now), now);
+        self.raise(self.limit().drain(ProcessingTime::ZERO, owed, now), now);
     }
 
     /// Moves the word of the limit to `tat`, if it is not there yet.
@@ -172,8 +276,9 @@ impl HostLimit {
 
     /// Corrects the cost of a call that had taken `taken`.
     fn settle(&self, taken: u64, actual: u64) {
+        let limit = self.limit();
         self.page.correct(&self.slot, |word| {
-            self.limit.settle(ProcessingTime::from_nanos(word), taken, actual).as_nanos()
+            limit.settle(ProcessingTime::from_nanos(word), taken, actual).as_nanos()
         });
         let more = actual.wrapping_sub(taken);
         self.page.count(&self.slot).fetch_add(more, Ordering::Relaxed);
@@ -303,7 +408,7 @@ impl HostPlaces {
     /// Corrects the cost of a call that had taken `taken`: what was too much comes back, and the others
     /// are owed what it has really cost.
     pub fn settle(&self, taken: u64, actual: u64) {
-        let (order, gcra) = (Ordering::Relaxed, self.limit.limit);
+        let (order, gcra) = (Ordering::Relaxed, self.limit.limit());
         self.limit.settle(taken, actual);
         let zero = ProcessingTime::ZERO;
         let nanos = |cost| signed(gcra.take(zero, cost, zero).as_nanos());
@@ -327,7 +432,7 @@ impl HostPlaces {
         started: ProcessingTime,
         now: ProcessingTime,
     ) -> u64 {
-        let gcra = self.limit.limit;
+        let gcra = self.limit.limit();
         let most = gcra.rate().permits_in(now.saturating_since(started)).get();
         let most = most.saturating_add(gcra.burst().get());
         let taken = self.marks().taken_since(started, self.limit.taken());
@@ -353,20 +458,77 @@ fn signed(nanos: u64) -> i64 {
     i64::try_from(nanos).unwrap_or(i64::MAX)
 }
 
+/// Who waits looks so often whether the limit has become another one.
+const LOOKS: Duration = Duration::from_millis(200);
+
 /// The [`HostPlaces`] of a task, which has a clock of its own.
 #[derive(Debug)]
-struct HostPermits(HostPlaces);
+struct HostPermits {
+    places: HostPlaces,
+    /// A place that lies far ahead, of the call that asks for it.
+    ahead: Mutex<Option<Ahead>>,
+}
+
+/// What was taken for it, when it comes, and how often the page had changed.
+#[derive(Clone, Copy, Debug)]
+struct Ahead {
+    cost: u64,
+    ready: ProcessingTime,
+    changes: u64,
+}
+
+impl HostPermits {
+    fn new(limit: HostLimit) -> Self {
+        Self { places: HostPlaces::new(limit), ahead: Mutex::new(None) }
+    }
+
+    fn ahead(&self) -> MutexGuard<'_, Option<Ahead>> {
+        self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes `cost`, to be used now or soon.
+    fn reserve(&self, cost: u64, now: ProcessingTime) -> Result<ProcessingTime, ProcessingTime> {
+        let changes = self.places.limit.page.changes();
+        let mut ahead = self.ahead();
+        if let Some(it) = ahead.take() {
+            // Nor may a place be used long after it came, when its call was given up meanwhile.
+            if it.cost == cost && it.changes == changes && now <= it.ready + LOOKS {
+                if it.ready <= now + LOOKS {
+                    return Ok(it.ready);
+                }
+                *ahead = Some(it);
+                return Err(now + LOOKS);
+            }
+            // Another call asks, or the line has another length.
+            self.places.settle(it.cost, 0);
+        }
+        let ready = self.places.reserve(cost, now).map_err(|at| at.min(now + LOOKS))?;
+        if ready > now + LOOKS {
+            *ahead = Some(Ahead { cost, ready, changes });
+            return Err(now + LOOKS);
+        }
+        Ok(ready)
+    }
+}
+
+impl Drop for HostPermits {
+    fn drop(&mut self) {
+        if let Some(it) = self.ahead().take() {
+            self.places.settle(it.cost, 0);
+        }
+    }
+}
 
 impl Ledger for HostPermits {
     fn ask(&self, cost: u64, now: ProcessingTime) -> Answer {
         let host_now = HostClock.now();
         let here = |at: ProcessingTime| now + at.saturating_since(host_now);
-        let place = self.0.reserve(cost, host_now).map(here).map_err(here);
+        let place = self.reserve(cost, host_now).map(here).map_err(here);
         place.map_or_else(Answer::At, Answer::Ticket)
     }
 
     fn settle(&self, taken: u64, actual: u64) {
-        self.0.settle(taken, actual);
+        self.places.settle(taken, actual);
     }
 
     fn lower_to(
@@ -378,11 +540,11 @@ impl Ledger for HostPermits {
     ) -> u64 {
         let host_now = HostClock.now();
         let since = host_now.as_nanos().saturating_sub(now.nanos_since(started));
-        self.0.lower_to(left, in_flight, ProcessingTime::from_nanos(since), host_now)
+        self.places.lower_to(left, in_flight, ProcessingTime::from_nanos(since), host_now)
     }
 
     fn drain(&self, owed: u64, _now: ProcessingTime) {
-        self.0.limit.drain(owed, HostClock.now());
+        self.places.limit.drain(owed, HostClock.now());
     }
 }
 
@@ -432,7 +594,7 @@ impl HostLimits {
                 parts.push(part);
             }
             let shared = HostLimit::new(Arc::clone(&page), &name, limit)?;
-            whole[index] = Some(Arc::new(HostPermits(HostPlaces::new(shared))));
+            whole[index] = Some(Arc::new(HostPermits::new(shared)));
             limits[index] = Some((name, limit));
         }
         Ok(Self { page, limits, whole, _parts: parts })
@@ -442,7 +604,7 @@ impl HostLimits {
         let (name, limit) = self.limits.get(limit)?.as_ref()?;
         let name = format!("{name}#{channel:016x}");
         let limit = HostLimit::of_many(Arc::clone(&self.page), &name, *limit, HostClock.now());
-        Some(HostPermits(HostPlaces::new(limit.ok()?)))
+        Some(HostPermits::new(limit.ok()?))
     }
 }
 

@@ -6,8 +6,8 @@
 //! no lock in it. All that happens is one atomic operation on one word.
 //!
 //! ```text
-//!   word 0            1 .. 3      slot 0                      slot 1
-//!   magic, version    unused      name  terms  value  count   name  terms  value  count  ...
+//!   word 0            1         2, 3      slot 0                      slot 1
+//!   magic, version    changes   unused    name  terms  value  count   name  terms  value  count  ...
 //! ```
 //!
 //! A slot belongs to the name that was written into it. Its *terms* say what the value means, and a
@@ -90,6 +90,9 @@ pub enum PageError {
          give it another `name`"
     )]
     OtherTerms,
+    /// The rate does not fit into a word.
+    #[error("this rate cannot be set while tasks run: write it with fewer digits")]
+    OddRate,
     /// There are too many names.
     #[error(
         "no more than {SLOTS} limits can be shared by the processes of a host while a Spark \
@@ -340,6 +343,30 @@ impl SharedPage {
     #[inline]
     pub fn count(&self, slot: &Slot) -> &AtomicU64 {
         &self.words()[slot.at() + 1]
+    }
+
+    /// Returns the slot of a name that has one.
+    pub fn known_slot(&self, name: NonZeroU64) -> Option<Slot> {
+        let name_at = |at: usize| self.words()[at - 2].load(Ordering::Acquire);
+        let at = places(0, name).find(|at| [0, name.get()].contains(&name_at(*at)))?;
+        let terms = NonZeroU64::new(self.words()[at - 1].load(Ordering::Acquire))?;
+        (name_at(at) == name.get()).then(|| Slot {
+            at: AtomicUsize::new(at),
+            name,
+            terms,
+            spare: false,
+        })
+    }
+
+    /// Returns how often terms were changed that belong to slots of this page.
+    #[inline]
+    pub fn changes(&self) -> u64 {
+        self.words()[1].load(Ordering::Acquire)
+    }
+
+    /// Says that some were.
+    pub fn note_change(&self) {
+        self.words()[1].fetch_add(1, Ordering::AcqRel);
     }
 
     #[inline]

@@ -21,6 +21,16 @@ impl Rate {
         Some(Self { permits, period_nanos })
     }
 
+    /// Returns how many permits there are in each period.
+    pub const fn permits(self) -> NonZeroU64 {
+        self.permits
+    }
+
+    /// Returns the nanoseconds of a period.
+    pub const fn period(self) -> NonZeroU64 {
+        self.period_nanos
+    }
+
     /// Returns the permits of so much time, rounded down, at least one.
     pub fn permits_in(self, time: Duration) -> NonZeroU64 {
         let permits = time.as_nanos().saturating_mul(u128::from(self.permits.get()))

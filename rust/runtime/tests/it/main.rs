@@ -15,6 +15,7 @@ mod driver_output;
 mod driver_replies;
 mod driver_warm_up;
 mod limits_model;
+mod limits_set;
 mod limits_together;
 #[path = "../support/mod.rs"]
 mod support;

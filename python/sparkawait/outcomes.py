@@ -83,7 +83,9 @@ class OnError:
             that share is looked at while the task runs; 100 by default.
         stop_ratio: The task fails when this share of the rows that have ended has failed, above 0
             and up to 1. When all rows of a task have ended, it is looked at once more, however few
-            of them have failed, if there are at least 20 rows.
+            of them have failed, if there are at least 20 rows. With a classic session the driver
+            adds up all tasks of an action that runs, too, from as many failed rows on, and cancels
+            its job: tasks may be too small to have many.
 
     Raises:
         ConfigurationError: If a value is wrong, or of no use with this action.

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -300,11 +300,31 @@ class Placed(Place):
         return self._sharing
 
 
-def times_without_server(limit, rows, **sharing):
-    """Returns when calls began, of a task whose driver is not reached."""
+@contextmanager
+def port_that_refuses():
     with closing(socket.socket()) as taken:
         taken.bind(("127.0.0.1", 0))
-        server = f"redis://:guessed@127.0.0.1:{taken.getsockname()[1]}"
+        yield taken.getsockname()[1]
+
+
+@contextmanager
+def port_that_drops():
+    """Yields a port that answers nobody, as behind a firewall: its queue is full."""
+    with ExitStack() as stack:
+        full = stack.enter_context(closing(socket.socket()))
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for _ in range(3):
+            waits = stack.enter_context(closing(socket.socket()))
+            waits.setblocking(False)
+            waits.connect_ex(full.getsockname())
+        yield full.getsockname()[1]
+
+
+def times_without_server(closed, limit, rows, **sharing):
+    """Returns when calls began, of a task whose driver is not reached."""
+    with closed() as port:
+        server = f"redis://:guessed@127.0.0.1:{port}"
         place = Placed(Sharing("app-13", 7, 1, server, server, **sharing))
         options = {"rate_limit": limit, "timeout": None, "place": place}
         plan = resolve_unpickled("unordered", begin, input_schema=None, **options)
@@ -317,18 +337,29 @@ async def begin(row):
     return {"at": time.monotonic()}
 
 
-@pytest.mark.nightly  # it takes five seconds until a server is not reached
-def test_a_limit_without_a_scope_is_each_tasks_where_the_driver_is_not_reached():
+@pytest.mark.parametrize(
+    "closed", [pytest.param(port_that_refuses, marks=pytest.mark.nightly), port_that_drops]
+)
+def test_a_limit_without_a_scope_is_each_tasks_where_the_driver_is_not_reached(closed, caplog):
     start = time.monotonic()
-    times = times_without_server("97/s", 131, is_usual=True)
+    times = times_without_server(closed, "97/s", 131, is_usual=True)
     assert 4 < times[0] - start < 7
     assert most_beyond(times, 97, 97) <= 1
+    (told,) = [it for it in caplog.messages if "not reached from this host" in it]
+    assert "127.0.0.1:" in told
+    assert "each task has the whole of it" in told
+    assert "spark.sparkawait.port" in told
+    assert "guessed" not in caplog.text
 
 
 @pytest.mark.nightly  # half a minute, after which a server is lost
 @pytest.mark.timeout(90)
-def test_calls_of_a_lost_server_wait_and_then_have_the_part_of_a_task():
+@pytest.mark.parametrize("closed", [port_that_refuses, port_that_drops])
+def test_calls_wait_for_a_server_that_nobody_reaches_and_then_have_the_part_of_a_task(
+    closed, caplog
+):
     start = time.monotonic()
-    times = times_without_server(sa.RateLimit("97/s", scope="job"), 41)
+    times = times_without_server(closed, sa.RateLimit("97/s", scope="job"), 41)
     assert 29 < times[0] - start < 34
     assert most_beyond(times, 97 / 7, 1) <= 1
+    assert "after 30 s each task has its part" in caplog.text

@@ -607,3 +607,55 @@ def test_a_limit_that_cannot_be_changed_is_refused(spark, limit, value, told):
     )
     with pytest.raises(sa.ConfigurationError, match=re.escape(told)):
         owner.limits.set("told", value)
+
+
+def test_too_many_failed_rows_of_all_tasks_end_their_job(actions, clock, caplog):
+    """A task of a few rows has not too many, whatever becomes of them."""
+    cancelled = []
+    actions._spark.cancel = lambda stages, reason: cancelled.append((stages, reason))
+    actions.bound("look_up", sa.OnError("null", stop_ratio=0.2))
+    for number in range(40):
+        actions.take(report(f"t{number}", end="succeeded", emitted=5, failed=2))
+        actions._look_at(actions._actions["7"])
+        assert not cancelled
+    # Of a task that failed the rows come again.
+    actions.take(report("gone", end="failed", failed=67))
+    actions._look_at(actions._actions["7"])
+    actions.take(report("runs", failed=20, emitted=13))
+    for _ in range(2):
+        actions._look_at(actions._actions["7"])
+
+    told = (
+        "100 of 313 rows of `look_up` have failed in all tasks, which is more than stop_ratio=0.2"
+    )
+    assert cancelled == [({4}, told)]
+    assert [it.message for it in caplog.records] == [f"{told}; its job is cancelled"]
+
+
+def test_fewer_tasks_than_parts_of_a_limit_are_told_once(actions, clock, caplog):
+    actions._spark.tasks = 0, 2
+    limits = {"100/s": {"permits": 7, "parts": 8}, "whole": {"permits": 7, "parts": 1}}
+    for _ in range(2):
+        actions.take(report(rate_limits=limits))
+        actions._look_at(actions._actions["7"])
+
+    (told,) = [it.message for it in caplog.records]
+    assert told.startswith('the limit "100/s" of `look_up` is split into 8 parts')
+    assert "the stage has 2 tasks: no more than 25% of it is used; `df.repartition(8)`" in told
+
+
+@pytest.mark.nightly  # a unit test says when, and another one that jobs of stages are cancelled
+def test_a_job_of_small_tasks_ends_when_too_many_of_its_rows_have_failed(spark, calls):
+    @sa.async_function("v long")
+    async def fails_often(row):
+        calls.add(row.id)
+        if row.id % 3 == 1:
+            raise ValueError
+        return {"v": row.id}
+
+    rows = spark.range(7_000, numPartitions=1_000)
+    bound = sa.OnError("null", stop_ratio=0.2)
+    out = sa.unordered_wait(rows, fails_often, on_error=bound)
+    with pytest.raises(Exception, match=r"more than stop_ratio=0.2"):
+        out.write.format("noop").mode("overwrite").save()
+    assert 300 <= calls.counts().total() < 6_000

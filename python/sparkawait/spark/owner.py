@@ -163,7 +163,7 @@ def reports_of(
         return (before or NO_REPORTS).then(None)
     owner = _owner_of(spark)
     owner.listen(session, starts=False)
-    owner.limits.know(plan)
+    owner.know(plan)
     return (before or owner.reports).then(None if counted is None else owner.counts_in(counted))
 
 
@@ -256,6 +256,12 @@ class Owner:
                     self.take(read(text))
                 except Exception as error:  # noqa: BLE001 - of another version, or nobody's
                     _logger.warning("a report was not understood: %s", type(error).__name__)
+
+    def know(self, plan: Plan) -> None:
+        """Learns of a call that is written."""
+        self.limits.know(plan)
+        for each in plan.operators:
+            self.actions.bound(each.function_name, each.options.on_error)
 
     def counts_in(self, metrics: Metrics) -> str:
         """Returns what reports call an object that counts calls."""

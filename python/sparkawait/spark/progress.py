@@ -20,13 +20,14 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from sparkawait._worker.metrics import TaskMetrics, merge, of_one_task
+from sparkawait.outcomes import FAILED_ROWS, OnError
 from sparkawait.spark.reports import Report
 from sparkawait.spark.screens import PAUSE_UNSEEN, Screen, Spark, screen_of
 
@@ -42,6 +43,7 @@ _KILL_SECONDS = 5.0
 """A task that is killed has two seconds, and its worker some more where cores are few."""
 _MOST_KINDS = 3
 _MOST_WARNINGS = 50
+_MOST_BOUNDS = 1_000
 _NUMBER = re.compile(r"\d+")
 
 
@@ -111,6 +113,29 @@ def short(number: float) -> str:
     return f"{number:.1f}" if 0 < number < 10 and number != int(number) else f"{number:.0f}"  # noqa: PLR2004
 
 
+class _Share:
+    """The rows of a function in an action that have failed, and all that have ended."""
+
+    def __init__(self) -> None:
+        self._ended = (0, 0)
+        self._running: dict[str, tuple[int, int]] = {}
+
+    def take(self, task: str, counts: TaskMetrics, end: str | None) -> None:
+        self._running[task] = counts.get("failed", 0), _rows(counts)
+        # What a task that has failed was given comes again.
+        if end is not None and end != "failed":
+            self._ended = self._sum([self._ended, self._running[task]])
+        if end is not None:
+            del self._running[task]
+
+    def of_all(self) -> tuple[int, int]:
+        return self._sum([self._ended, *self._running.values()])
+
+    @staticmethod
+    def _sum(all_of: list[tuple[int, int]]) -> tuple[int, int]:
+        return sum(failed for failed, _ in all_of), sum(ended for _, ended in all_of)
+
+
 @dataclass
 class _Calls:
     """The tasks of one chain of calls in an action.
@@ -125,6 +150,8 @@ class _Calls:
         samples: When so many rows had left, and for how long limits had held rows.
         progressed: When a row left last, or a call began.
         held: The tasks in which a limit held rows between their last two reports.
+        shares: How many rows of each function have failed.
+        is_split: Whether it was told that a limit is split into more parts than there are tasks.
     """
 
     function: str
@@ -138,6 +165,8 @@ class _Calls:
     )
     progressed: float = 0.0
     held: set[str] = field(default_factory=set[str])
+    shares: dict[str, _Share] = field(default_factory=dict[str, _Share])
+    is_split: bool = False
     is_stuck: bool = False
 
     def take(self, report: Report, now: float) -> None:
@@ -149,7 +178,9 @@ class _Calls:
             self.progressed, self.is_stuck = now, False
         self.stages.add(report["stage"])
         for name, _, counts in report["calls"]:
-            self.functions.update([name, *counts.get("operators", {})])
+            for each, of in counts.get("operators", {name: counts}).items():
+                self.functions.add(each)
+                self.shares.setdefault(each, _Share()).take(task, of, end)
         if end is None:
             self.running[task] = report
             return
@@ -296,6 +327,12 @@ class Actions:
         self._changed = threading.Condition()
         self._actions: dict[str, _Action] = {}
         self._is_watched = False
+        self._bounds: dict[str, OnError] = {}
+
+    def bound(self, function: str, by: OnError) -> None:
+        """Learns when too many rows of a function have failed."""
+        if by.stop_ratio is not None and len(self._bounds) < _MOST_BOUNDS:
+            self._bounds[function] = by
 
     def take(self, report: Report) -> None:
         """Takes a report of a task."""
@@ -379,11 +416,47 @@ class Actions:
             lines = [str(it) for it in self.progress()]
             with contextlib.suppress(Exception):  # a screen that is gone
                 screen.show(lines)
+            for action in actions.values():
+                self._look_at(action)
             with self._changed:
                 self._warn()
                 is_at_end = any(not it.running for it in self._actions.values())
                 self._changed.wait(
                     min(_PAUSE_AT_THE_END, screen.pause) if is_at_end else screen.pause
+                )
+
+    def _look_at(self, action: _Action) -> None:
+        """Ends an action in which too many rows have failed, and tells of limits that are split."""
+        with self._changed:
+            stages, reasons = action.stages, list(self._too_many(action))
+            split = [it for it in action.calls.values() if not it.is_split]
+        for reason in reasons:
+            _logger.error("%s; its job is cancelled", reason)
+        if reasons:
+            with contextlib.suppress(Exception):  # Spark is gone
+                self._spark.cancel(stages, reasons[0])
+        for calls in split:
+            tasks = self._tasks_of(calls.stages)
+            with self._changed:
+                text = few_tasks(calls.function, calls.sums(), 0 if tasks is None else tasks[1])
+                calls.is_split = text is not None
+            if text is not None:
+                _logger.warning("%s", text)
+
+    def _too_many(self, action: _Action) -> Iterator[str]:
+        for calls in action.calls.values():
+            for function, share in calls.shares.items():
+                bound = self._bounds.get(function)
+                failed, ended = share.of_all()
+                least = FAILED_ROWS if bound is None else bound.stop_after or FAILED_ROWS
+                ratio = 1.0 if bound is None else bound.stop_ratio or 1.0
+                if bound is None or failed < least or failed <= ratio * ended:
+                    continue
+                # Once: its tasks end soon, or are on their way.
+                calls.shares[function] = _Share()
+                yield (
+                    f"{failed:,} of {ended:,} rows of `{function}` have failed in all tasks, which"
+                    f" is more than stop_ratio={ratio:g}"
                 )
 
     def _is_over(self, action: _Action) -> bool:
@@ -429,6 +502,19 @@ class Actions:
                 _logger.warning(
                     "%s", stuck(calls.progress(now, action.begun, None), now - calls.progressed)
                 )
+
+
+def few_tasks(function: str, sums: Mapping[str, Any], tasks: int) -> str | None:
+    """Returns the warning about a limit that is split into more parts than there are tasks."""
+    for name, limit in sums.get("rate_limits", {}).items():
+        if 0 < tasks < limit.get("parts", 1):
+            parts = limit["parts"]
+            return (
+                f'the limit "{name}" of `{function}` is split into {parts} parts, one for each'
+                f" core, and the stage has {tasks} tasks: no more than {tasks / parts:.0%} of it is"
+                f" used; `df.repartition({parts})` uses all of it"
+            )
+    return None
 
 
 def stuck(progress: Progress, seconds: float) -> str:

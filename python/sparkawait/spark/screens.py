@@ -62,7 +62,7 @@ class Spark:
                 return bool(execution.get().completionTime().isDefined())
         return not stages & set(context.statusTracker().getActiveStageIds())
 
-    def cancel(self, stages: set[int]) -> int:
+    def cancel(self, stages: set[int], reason: str = "by sparkawait's job.stop()") -> int:
         """Cancels the jobs that run some of these stages; returns how many there were."""
         context: Any = self._context()
         if context is None:
@@ -71,7 +71,7 @@ class Spark:
         for job_id in tracker.getActiveJobsIds():
             info = tracker.getJobInfo(job_id)
             if info is not None and stages & set(info.stageIds):
-                context._jsc.sc().cancelJob(job_id, "by sparkawait's job.stop()")  # noqa: SLF001
+                context._jsc.sc().cancelJob(job_id, reason)  # noqa: SLF001
                 count += 1
         return count
 

@@ -334,12 +334,14 @@ fn of_job(py: Python<'_>, limits: &[RateLimitArguments]) -> PyResult<Option<Arc<
             "each task has the whole of it"
         };
         if is_first_of_host(&address) {
-            tracing::warn!(
-                address,
-                reason,
-                "a limit of the job is not reached from this host: {what}. Open the port to the \
-                 executors; `spark.sparkawait.port` chooses it, `spark.driver.host` its host"
+            let message = format!(
+                "a limit of the job is not reached from this host, at {address}: {reason}; {what}. Open \
+                 the port to the executors; `spark.sparkawait.port` chooses it, `spark.driver.host` its \
+                 host"
             );
+            // A task that begins has nobody yet who takes the lines of Rust.
+            let logger = py.import("logging")?.call_method1("getLogger", ("sparkawait",))?;
+            logger.call_method1("warning", ("%s", message))?;
         }
         if !waits {
             return Ok(None);

@@ -14,6 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from sparkawait._doctor import program as doctor
 
 # The folder examples/flights, which is linked into the package and so comes with the wheel.
+from sparkawait._flights import models
 from sparkawait._flights import settings as demo
 
 _INTERRUPTED = 130
@@ -28,7 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings = parse(sys.argv[1:] if arguments is None else arguments)
     is_doctor = isinstance(settings, doctor.DoctorSettings)
     try:
-        is_well = doctor.run(settings) if is_doctor else demo.run(settings)
+        if isinstance(settings, models.ModelSettings):
+            is_well = models.run(settings)
+        else:
+            is_well = doctor.run(settings) if is_doctor else demo.run(settings)
     except demo.DemoError as error:
         print(f"sparkawait demo: error: {error}", file=sys.stderr)
         return 1
@@ -38,16 +42,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if is_well else 1
 
 
-def parse(arguments: Sequence[str]) -> demo.Settings | doctor.DoctorSettings:
+def parse(
+    arguments: Sequence[str],
+) -> demo.Settings | doctor.DoctorSettings | models.ModelSettings:
     """Reads the arguments of the program; says what is wrong with them and exits, if anything."""
     parser = argparse.ArgumentParser(prog="sparkawait", description="Async I/O for Spark.")
     parser.add_argument("--version", action="version", version=f"sparkawait {_version()}")
     commands = parser.add_subparsers(dest="command", metavar="command", required=True)
-    demo.add_options(commands.add_parser("demo", **demo.ABOUT))
+    flights = commands.add_parser("demo", **demo.ABOUT)
+    demo.add_options(flights)
+    flights.add_argument(
+        "--llm", action="store_true", help="ask a model about jokes instead, and kill the job once"
+    )
     doctor.add_options(commands.add_parser("doctor", **doctor.ABOUT))
     given = vars(parser.parse_args(arguments))
     if given.pop("command") == "doctor":
         return doctor.DoctorSettings(**given)
+    if given.pop("llm"):
+        return models.ModelSettings(given["rows"] or models.ModelSettings.rows)
     return demo.settings_of(given, parser)
 
 

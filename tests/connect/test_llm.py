@@ -226,6 +226,20 @@ def test_a_budget_is_never_exceeded_and_nearly_used(server):
     assert 0.4 < paid <= 0.5
 
 
+def test_what_is_asked_again_is_of_the_same_budget(server):
+    price = {"input": 100.0, "output": 1_000.0}
+    ask = chat(server, schema=Rated, price=price, budget=0.5, max_tokens=70, repair=1)
+    texts = [f"[[invalid]] {n}" for n in range(60)]
+    rows = called(texts, ask, "unordered", on_error="capture")
+    stats = server.stats()
+    paid = (stats["input_tokens"] * 100 + stats["output_tokens"] * 1_000) / 1e6
+    assert paid <= 0.5
+    assert sum(row["cost"] or 0 for row in rows) == pytest.approx(paid)
+    assert len(rows) == 60
+    with pytest.raises(ConfigurationError, match="unordered mode"):
+        called(texts, ask)
+
+
 def test_limits_hold_at_the_server():
     with ModelServer(rpm=3_000, tpm=120_000, tokenizer=lambda it: len(it.split())) as server:
         ask = chat(server, rpm=3_000, tpm=120_000, max_tokens=90)

@@ -37,6 +37,7 @@ from sparkawait.exceptions import AsyncFunctionError, ErrorKind, ResultError
 from sparkawait.functions import FunctionContext, NativeFunction
 from sparkawait.options import WaitOptions
 from sparkawait.outcomes import ERROR_TYPE, OnError
+from sparkawait.rate_limit import Budget
 
 __all__ = ["checks_of", "leaving"]
 
@@ -87,7 +88,7 @@ def checks_of(
             refused = partial(task.refuse, position)
             if function.answers is not None:
                 check = _AnswerCheck(call, function.answers, from_end, contexts[position], refused)
-                checks.append(check.asking(run))
+                checks.append(check.asking(run, partial(_taken_of, task, position)))
             elif function.rules is not None:
                 check = _ModelCheck(call, function.rules, from_end, contexts[position], refused)
                 checks.append(check)
@@ -270,10 +271,10 @@ class _AnswerCheck(_OfCall):
         self._emptied = [self._at[it.name] for it in fields]
         self._again: _Again | None = None
 
-    def asking(self, run: Run) -> Check:
+    def asking(self, run: Run, taken: Callable[[str], float]) -> Check:
         """Returns the same, which asks again where an answer breaks the rules, if it is to."""
         if self._answers.again is not None:
-            self._again = _Again(self._plan, self._answers.again, run)
+            self._again = _Again(self._plan, self._answers.again, run, taken)
         return self
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -455,12 +456,23 @@ class _AnswerCheck(_OfCall):
 class _Again:
     """Asks again for rows whose answers break the rules, in a task of its own."""
 
-    def __init__(self, plan: Plan, function: NativeFunction, run: Run) -> None:
+    def __init__(
+        self, plan: Plan, function: NativeFunction, run: Run, taken: Callable[[str], float]
+    ) -> None:
         """Makes the plan of it."""
         if not plan.keeps_input:
             refuse(
                 "`repair` reads the columns of its row again, which a function that makes a column"
                 " does not have; call it by a wait function"
+            )
+        limits = plan.options.rate_limit.known
+        is_shared = plan.sharing.stocks is not None
+        self._budgets = [] if is_shared else [it for it in limits if isinstance(it, Budget)]
+        self._taken = taken
+        if self._budgets and plan.mode != "unordered":
+            refuse(
+                "`repair` and `budget` go together in unordered mode, or where tasks share budgets:"
+                " in a job of Spark"
             )
         own = WaitOptions(on_error=OnError("capture", column="sparkawait_error"), info=None)
         options = own.over(plan.options)
@@ -473,7 +485,7 @@ class _Again:
 
     def has_room(self, rows: int) -> bool:
         """Whether so many rows may be kept aside until the task ends."""
-        return self._kept + rows <= _MOST_ASIDE
+        return bool(self._budgets) or self._kept + rows <= _MOST_ASIDE
 
     def keep(self, batch: pa.RecordBatch, reasons: list[str]) -> None:
         """Keeps rows aside."""
@@ -494,9 +506,20 @@ class _Again:
             [*rows.columns, said, pa.array(reasons, pa.string())],
             names=[*rows.schema.names, ANSWER, REASON],
         )
-        found = list(self._run(self._plan, iter([asked])))
+        plan = self._plan
+        if self._budgets:
+            # All calls of the task have ended: what they have left of a budget is known.
+            known = [self._left(it) for it in plan.options.rate_limit.known]
+            options = WaitOptions(rate_limit=cast("Any", known)).over(plan.options)
+            plan = replace(plan, options=options)
+        found = list(self._run(plan, iter([asked])))
         whole = pa.Table.from_batches(found).combine_chunks().to_batches()[0]
         return whole.select(range(asked.num_columns, whole.num_columns))
+
+    def _left(self, limit: Any) -> Any:
+        if not isinstance(limit, Budget):
+            return limit
+        return replace(limit, total=max(limit.total - self._taken(limit.label), 1e-6))
 
 
 def _text_of(column: Any) -> Any:
@@ -519,6 +542,12 @@ def _text_of(column: Any) -> Any:
     ends = pc.cumulative_sum(lengths)
     places = pc.if_else(pc.greater(lengths, 0), pc.subtract(ends, 1), pa.scalar(None, ends.type))
     return pc.struct_field(of_parts, "text").take(places)
+
+
+def _taken_of(task: _core.Task, position: int, label: str) -> float:
+    """Returns what the calls of an operator have taken of one limit."""
+    limits = task.metrics()[position].get("rate_limits", {})
+    return limits.get(label, {}).get("permits", 0.0)
 
 
 def _sum(one: Any, other: Any) -> Any:

@@ -240,6 +240,20 @@ def test_what_is_asked_again_is_of_the_same_budget(server):
         called(texts, ask)
 
 
+@pytest.mark.parametrize("mode", ["ordered", "unordered"])
+def test_a_journal_knows_both_questions_of_a_row(server, tmp_path, mode):
+    ask = chat(server, schema=Rated, repair=1, price={"input": 1, "output": 1})
+    texts = ["a", "[[refusal]]", "[[invalid]]", "b [[invalid once]]"]
+    told = {"on_error": "capture", "journal": str(tmp_path / "journal")}
+    first = called(texts, ask, mode, **told)
+    assert server.stats()["answered"] == 6
+    second = called(texts, ask, mode, **told)
+    assert server.stats()["answered"] == 6
+    by = {row["x"]: row for row in second}
+    assert [by[row["x"]] for row in first] == first
+    assert by["b [[invalid once]]"]["stars"] is not None
+
+
 def test_limits_hold_at_the_server():
     with ModelServer(rpm=3_000, tpm=120_000, tokenizer=lambda it: len(it.split())) as server:
         ask = chat(server, rpm=3_000, tpm=120_000, max_tokens=90)

@@ -155,6 +155,9 @@ class _OfCall(Check):
         """
         action = self._on_error.action
         self._context.add_metric("refused", len(failures))
+        for kind, _ in failures.values():
+            if kind != _MISMATCH:
+                self._context.add_metric(f"refused.{kind}")
         if self._refuse(len(failures), self._seen) or action == "fail":
             kind, message = next(iter(failures.values()))
             error = ResultError if kind == _MISMATCH else AsyncFunctionError
@@ -476,8 +479,18 @@ class _Again:
             )
         own = WaitOptions(on_error=OnError("capture", column="sparkawait_error"), info=None)
         options = own.over(plan.options)
+        journal = plan.journal
+        if journal is not None:
+            # The same row, and another question.
+            journal = replace(journal, identity=journal.identity + b" again")
         self._plan = replace(
-            plan, function=function, mode="ordered", options=options, branches=(), hidden=()
+            plan,
+            function=function,
+            mode="ordered",
+            options=options,
+            branches=(),
+            hidden=(),
+            journal=journal,
         )
         self._run = run
         self._aside: list[tuple[pa.RecordBatch, list[str]]] = []

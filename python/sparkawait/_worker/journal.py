@@ -41,7 +41,7 @@ _logger = logging.getLogger("sparkawait")
 KEY = "__sparkawait_key"
 KNOWN = "__sparkawait_known"
 _MEGABYTE = 1 << 20
-_GROUP_ROWS = 1024
+_GROUP_ROWS = 4096
 _GROUP_BYTES = _MEGABYTE
 _FILES = 128
 """Files of a task, from which on they are put together before its end."""

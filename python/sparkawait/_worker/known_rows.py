@@ -141,6 +141,7 @@ class KnownRows:
                 if self._look(oldest):
                     break
             self._table.settle()
+            pa.default_memory_pool().release_unused()
             if self._table.size > _TELLING_BYTES:
                 warn_once(
                     "the journal at %s has %d rows, whose keys take %d MB of each Python worker;"

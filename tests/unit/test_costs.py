@@ -227,6 +227,18 @@ def test_a_field_of_a_result_says_it_and_nothing_leaves_the_cost_as_it_was():
     assert permits == {"1000/s": 8 + 5 * 100}
 
 
+def test_several_fields_of_a_result_say_it_by_their_weights():
+    usages = [{"a": 7, "b": 0.5}, {"a": None, "b": 3.0}, {"a": None, "b": None}, None]
+
+    @sa.async_function("usage struct<a: int, b: double>")
+    async def ask(row):
+        return {"usage": usages[row["id"]]}
+
+    limit = RateLimit("1000/s", cost=100, result_cost={"usage.a": 2, "usage.b": 4.0})
+    _, permits = run(ask, ROWS.slice(0, 4), rate_limit=limit)
+    assert permits == {"1000/s": (14 + 2) + 12 + 2 * 100}
+
+
 def test_of_several_rows_of_a_call_the_first_says_it():
     @sa.async_function("used int")
     async def ask(row):
@@ -501,6 +513,8 @@ async def later(row):
         ({"per": "request", "cost": "tokens"}, "needs an int as its `cost`, and no `result_cost`"),
         ({"per": "request", "result_cost": "n"}, "needs an int as its `cost`, and no `result_c"),
         ({"result_cost": 7}, "`result_cost` of RateLimit must be the name of a column"),
+        ({"result_cost": {"used": "7"}}, "`result_cost` of RateLimit must be"),
+        ({"first_cost": 0}, "`first_cost` of RateLimit must be"),
         ({"counts": "calls"}, "`counts` of RateLimit must be one of 'requests', 'tokens', 'other'"),
     ],
 )

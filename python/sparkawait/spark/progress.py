@@ -247,6 +247,7 @@ def summary(function: str, sums: Mapping[str, Any], seconds: float, failed_tasks
     if sums.get("dropped"):
         parts.append(f"{sums['dropped']:,} without a result")
     parts.append(f"{sums.get('failed', 0):,} failed{_kinds(sums)}")
+    parts += _refused(sums)
     for name, limit in sums.get("rate_limits", {}).items():
         if limit["permits"] != calls:
             taken = limit["permits"]
@@ -262,6 +263,17 @@ def summary(function: str, sums: Mapping[str, Any], seconds: float, failed_tasks
         plural = "s" if failed_tasks > 1 else ""
         parts.append(f"{failed_tasks} task{plural} called in vain")
     return f"sparkawait: {function}: {', '.join(parts)}"
+
+
+def _refused(sums: Mapping[str, Any]) -> list[str]:
+    """Returns what rules have refused where rows leave; the calls have not failed."""
+    parts: list[str] = []
+    count, again = (int(sums.get(f"function.{it}", 0)) for it in ("refused", "repairs"))
+    if count:
+        of = "function.refused."
+        kinds = {it.removeprefix(of): int(sums[it]) for it in sums if it.startswith(of)}
+        parts.append(f"{count:,} refused{_kinds({'failures': kinds})}")
+    return [*parts, f"{again:,} asked for once more"] if again else parts
 
 
 def _kinds(sums: Mapping[str, Any]) -> str:

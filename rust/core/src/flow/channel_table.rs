@@ -389,7 +389,7 @@ impl ChannelTable {
             self.ask(id);
         }
         let is_plenty = self.pool.free() > self.pool.size() / 4;
-        self.is_scarce = self.is_scarce && !(is_plenty && self.pool.is_uncontended());
+        self.is_scarce = self.is_scarce && (!is_plenty || self.pool.has_waiting());
     }
 
     /// Hands free credits to the channels in line.

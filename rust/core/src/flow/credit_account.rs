@@ -169,7 +169,7 @@ impl CreditAccount {
     pub(crate) fn recycle(&mut self, pool: &mut FloatingPool) -> bool {
         debug_assert!(self.in_use > 0, "a credit came back that was not in use");
         self.in_use = self.in_use.saturating_sub(1);
-        let keeps = self.floating() == 0 || (self.is_short() && pool.is_uncontended());
+        let keeps = self.floating() == 0 || (self.is_short() && !pool.has_waiting());
         if keeps {
             return false;
         }

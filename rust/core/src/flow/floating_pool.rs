@@ -18,14 +18,13 @@ use super::listeners::{ListenerId, Listeners};
 /// ```
 ///
 /// Invariant: while a credit is free nobody waits. It holds after every method
-/// but [`recycle`](Self::recycle), [`resize`](Self::resize) and
-/// [`unregister`](Self::unregister), after which [`grant`](Self::grant) is
-/// called until it returns `None`.
+/// but [`recycle`](Self::recycle) and [`unregister`](Self::unregister), after
+/// which [`grant`](Self::grant) is called until it returns `None`.
 #[derive(Debug)]
 pub struct FloatingPool {
     /// Credits that may be lent.
     size: u32,
-    /// Credits that channels hold; more than `size` after that was made smaller.
+    /// Credits that channels hold.
     lent: u32,
     listeners: Listeners,
 }
@@ -62,13 +61,6 @@ impl FloatingPool {
         !self.listeners.is_empty()
     }
 
-    /// Returns whether nobody waits and no more are lent than there are: a returned credit would stay
-    /// here.
-    #[inline]
-    pub const fn is_uncontended(&self) -> bool {
-        self.listeners.is_empty() && self.lent <= self.size
-    }
-
     /// Lends one credit; returns false when all are lent.
     #[inline]
     pub fn request(&mut self) -> bool {
@@ -97,11 +89,6 @@ impl FloatingPool {
     pub fn recycle_many(&mut self, credits: u32) {
         debug_assert!(self.lent >= credits, "more credits came back than were lent");
         self.lent = self.lent.saturating_sub(credits);
-    }
-
-    /// Changes the size. A smaller one takes effect as credits come back.
-    pub fn resize(&mut self, size: u32) {
-        self.size = size;
     }
 
     /// Lends a free credit to the channel that has waited longest, which waits no longer.
@@ -142,31 +129,6 @@ mod tests {
 
         assert_eq!(served, [ChannelId(0), ChannelId(1), ChannelId(2)]);
         assert_eq!((pool.lent(), pool.waiting()), (3, 0));
-    }
-
-    #[test]
-    fn a_smaller_pool_is_unavailable_until_the_surplus_came_back() {
-        let mut pool = FloatingPool::new(4);
-        pool.request_up_to(4);
-
-        pool.resize(2);
-        assert!(!pool.is_uncontended());
-        pool.recycle_many(2);
-
-        assert_eq!((pool.free(), pool.request()), (0, false));
-        assert!(pool.is_uncontended());
-    }
-
-    #[test]
-    fn a_larger_pool_serves_those_who_wait() {
-        let mut pool = FloatingPool::new(0);
-        pool.register(ChannelId(0));
-        pool.register(ChannelId(1));
-
-        pool.resize(1);
-
-        assert_eq!((pool.grant(), pool.grant()), (Some(ChannelId(0)), None));
-        assert_eq!(pool.waiting(), 1);
     }
 
     #[test]

@@ -104,12 +104,6 @@ impl ReceiverGate {
         self.forget_released(channel);
     }
 
-    /// Changes the number of floating credits.
-    pub fn resize(&mut self, floating: u32) {
-        self.pool.resize(floating);
-        self.serve();
-    }
-
     /// Takes the credit that one channel has to announce. The wire asks while it can be written.
     pub fn poll_announcement(&mut self) -> Option<(ChannelKey, u32)> {
         while let Some(key) = self.to_announce.pop_front() {

@@ -30,7 +30,6 @@ enum Op {
     Pass(u64),
     /// Work on the oldest message of a channel ends.
     Recycle(usize),
-    Resize(u32),
     /// The receiver wants no more of a channel, and opens another one.
     Restart(usize),
     /// The connection is lost, and made again; a share of what was on its way comes all the same.
@@ -111,7 +110,6 @@ impl Pair {
             }
             Op::Pass(time) => self.pass(time),
             Op::Recycle(channel) => self.recycle(channel % channels),
-            Op::Resize(floating) => self.gate.resize(floating),
             Op::Restart(channel) => self.restart(channel % channels),
             Op::Lose(comes_late) => self.lose(comes_late),
             Op::Misbehave(channel) => {
@@ -269,7 +267,6 @@ fn ops() -> impl Strategy<Value = Op> {
         8 => Just(Op::Announce),
         8 => (0_u64..20).prop_map(Op::Pass),
         8 => any::<usize>().prop_map(Op::Recycle),
-        1 => (0_u32..6).prop_map(Op::Resize),
         1 => any::<usize>().prop_map(Op::Restart),
         1 => any::<bool>().prop_map(Op::Lose),
         1 => any::<usize>().prop_map(Op::Misbehave),
@@ -304,7 +301,6 @@ proptest! {
             pair.run(op);
             pair.check();
         }
-        pair.gate.resize(floating);
         pair.finish();
         pair.check();
         for index in 0..channels {

@@ -296,6 +296,7 @@ fn http_rows(mut it: Http) -> Http {
 /// What the rows of a task look like.
 fn row_config(input: SchemaRef, mode: OutputMode) -> RowConfig {
     RowConfig {
+        journal: None,
         input,
         hidden: Arc::new(Schema::empty()),
         carried: Arc::new(Schema::empty()),

@@ -52,6 +52,7 @@ fn config(mode: OutputMode, batch: &RecordBatch) -> TaskConfig {
         expected_result_bytes: None,
     };
     let rows = RowConfig {
+        journal: None,
         input: batch.schema(),
         hidden: Arc::new(Schema::empty()),
         carried: Arc::new(Schema::empty()),

@@ -84,7 +84,8 @@ def committed(folder: Path) -> tuple[dict[int, str], Counter[object]]:
         names.clear()
         sizes.clear()
         try:
-            for file in sorted(folder.glob("*.parquet")):
+            # One that begins with a dot was being written.
+            for file in sorted(folder.glob("[!.]*.parquet")):
                 rows = pq.read_table(file, columns=["input", "result", "at", "kind"]).to_pylist()
                 assert {row["kind"] for row in rows} == {"ok"}
                 names |= {row["input"]["id"]: row["result"][0]["name"] for row in rows}
@@ -112,9 +113,9 @@ def test_a_kill_costs_what_was_in_flight_and_one_commit_at_most(tmp_path):
         runs = 0
         run = start(runs)
         for kill in range(KILLS):
-            least = service.total + chance.randint(1, max(1, (ROWS - service.total) // 3))
+            least = service.total + chance.randint(1, max(1, (ROWS - service.total) // 4))
             wait_until(
-                lambda least=least, run=run: service.total >= least or run.poll() is not None, 120
+                lambda least=least, run=run: service.total >= least or run.poll() is not None, 300
             )
             assert run.poll() is None, "it ended by itself"
             if kill % 3 == 2:
@@ -140,5 +141,6 @@ def test_a_kill_costs_what_was_in_flight_and_one_commit_at_most(tmp_path):
     largest = max(largest, *sizes.values())
     again = service.total - ROWS
     _logger.info("%d kills: %d calls more than rows; %d rows of a commit", KILLS, again, largest)
-    assert {id_: service.calls[id_] for id_ in kept} == kept
+    twice = sorted(id_ for id_, calls in kept.items() if service.calls[id_] != calls)
+    assert twice == []
     assert again <= KILLS * 2 * (MOST_CALLS + largest)

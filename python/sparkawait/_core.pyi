@@ -409,7 +409,7 @@ class HarnessSnapshot:
 class KeyTable:
     """Where the rows are that have some keys: 24 bytes for each, found without the GIL."""
 
-    def __init__(self, takes_newest: bool) -> None: ...
+    def __new__(cls, takes_newest: bool) -> Self: ...
     def add(
         self,
         file: int,

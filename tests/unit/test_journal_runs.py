@@ -211,3 +211,21 @@ def test_a_row_is_known_whatever_texts_the_rows_beside_it_have(tmp_path):
         assert out.num_rows == 3
     assert calls[:3] == [0, 1, 2]
     assert set(calls[3:]) <= {1}
+
+
+def test_the_folder_has_the_request_of_a_service_where_the_function_tells_it(tmp_path):
+    @sa.async_function("y int, request_id string")
+    async def asks(row):
+        if row.x % 11 == 3:
+            raise ValueError("odd")
+        rows = [{"y": n, "request_id": f"req-{row.x}-{n}"} for n in range(row.x % 3)]
+        return rows if row.x % 7 else [{"y": 0, "request_id": None}]
+
+    kept = sa.Journal(tmp_path, version="1", keep_input=True)
+    options = {"journal": kept, "on_error": "null"}
+    saa.ordered_wait(numbers(61), asks, **options).to_table()
+
+    rows = pq.read_table(tmp_path, columns=["input", "request_id"]).to_pylist()
+    assert {it["input"]["x"]: it["request_id"] for it in rows} == {
+        x: f"req-{x}-0" if x % 3 and x % 7 and x % 11 != 3 else None for x in range(61)
+    }

@@ -218,7 +218,7 @@ class TaskJournal:
             "result": results,
             "cost": entries.column("cost"),
             "status": entries.column("status"),
-            "request_id": pa.nulls(count, pa.string()),
+            "request_id": _request_ids(results),
         }
         schema = self._stored
         if self.keep_input and "input" in entries.schema.names:
@@ -328,6 +328,19 @@ def _keys_of(batch: pa.RecordBatch, identity: bytes) -> Any:
     # A row has the key that it has in any other batch.
     halves = batch.slice(0, count // 2), batch.slice(count // 2)
     return pa.concat_arrays([_keys_of(it, identity) for it in halves])
+
+
+def _request_ids(results: Any) -> Any:
+    """Returns the `request_id` of the first row of each list; null where there is none."""
+    row = results.type.value_type
+    at = row.get_field_index("request_id")
+    if at < 0 or not (pa.types.is_string(row.field(at).type)):
+        return pa.nulls(len(results), pa.string())
+    counts = pc.fill_null(pc.list_value_length(results), 0)
+    first = pc.subtract(pc.cumulative_sum(counts), counts)
+    # Where there is no row, the next one is of another list.
+    first = pc.if_else(pc.greater(counts, 0), first, pa.scalar(None, first.type))
+    return results.flatten().field(at).take(first)
 
 
 # -- results of column functions: one row or null, where a journal has a list of rows

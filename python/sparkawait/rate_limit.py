@@ -694,8 +694,9 @@ def _check_server(server: object, of: str) -> None:
 
 
 def _check_result_cost(value: object, of: str) -> None:
-    several = cast("Mapping[object, object]", value) if isinstance(value, Mapping) else {value: 1}
-    for column, weight in several.items():
+    is_one = not isinstance(value, Mapping)
+    several = [(value, 1)] if is_one else cast("Mapping[object, object]", value).items()
+    for column, weight in several:
         if column is not None:
             rule = "the name of a column of the results, or weights by name"
             text(column, "result_cost", rule, of=of, kind=_KIND)

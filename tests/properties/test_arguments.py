@@ -142,6 +142,12 @@ def lookup_server(**given):
     testing.LookupServer(**given).stop()
 
 
+def model_server(**given):
+    if isinstance(given.get("port"), int) and given["port"] in range(1, 65_536):
+        given["port"] = 0  # The system says whether it is free.
+    testing.ModelServer(**given).stop()
+
+
 def wait(mode, function=double, **given):
     """Resolves a plan for columns that are known, and has the extension module read it."""
     given = {"key": "id", **given} if mode == "key_ordered" else given
@@ -385,6 +391,7 @@ CALLS = {
     ),
     "testing.simulated": (with_simulated, parameters(testing.simulated)),
     "testing.LookupServer": (lookup_server, parameters(testing.LookupServer)),
+    "testing.ModelServer": (model_server, parameters(testing.ModelServer)),
     "testing.OperatorTestHarness": (
         lambda **given: testing.OperatorTestHarness(**given).close(),
         parameters(testing.OperatorTestHarness),

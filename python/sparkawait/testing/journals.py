@@ -73,7 +73,8 @@ def crashes(job: Callable[[str], Any], calls: Callable[[], int], *, cuts: int = 
         ...     return {"doubled": 2 * row["x"]}
         >>> def job(folder):
         ...     journal = sa.Journal(folder, version=1)
-        ...     return sa.arrow.ordered_wait([{"x": [1, 2, 3]}], double, journal=journal).to_table()
+        ...     rows = [{"x": 1}, {"x": 2}, {"x": 3}]
+        ...     return sa.arrow.ordered_wait(rows, double, journal=journal).to_table()
         >>> [crash.calls for crash in sa.testing.crashes(job, lambda: len(made), cuts=4)]
         [3, 2, 1, 0]
     """

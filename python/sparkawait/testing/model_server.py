@@ -11,12 +11,21 @@ from __future__ import annotations
 import functools
 import json
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, cast, final
 
 from sparkawait import _core
-from sparkawait._checks import Duration, integer, mapping, number, parse_duration, refuse, text
+from sparkawait._checks import (
+    Duration,
+    integer,
+    mapping,
+    number,
+    parse_duration,
+    refuse,
+    shown,
+    text,
+)
 from sparkawait.testing.services import MAX_SEED, Latency, LatencyLike, to_latency
 
 _MOST = 2**31
@@ -118,6 +127,9 @@ class ModelServer:
         port: int = 0,
         seed: int = 0,
     ) -> None:
+        pair: object = output_tokens
+        if not isinstance(pair, (tuple, list)) or len(cast("Sequence[object]", pair)) != 2:  # noqa: PLR2004
+            refuse(f"`output_tokens` must be a pair of ints, got {shown(pair)}")
         least, most = output_tokens
         settings = _Settings(
             latency=to_latency(latency, "latency"),

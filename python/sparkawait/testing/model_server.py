@@ -127,9 +127,9 @@ class ModelServer:
         port: int = 0,
         seed: int = 0,
     ) -> None:
-        pair: object = output_tokens
+        pair = cast("object", output_tokens)
         if not isinstance(pair, (tuple, list)) or len(cast("Sequence[object]", pair)) != 2:  # noqa: PLR2004
-            refuse(f"`output_tokens` must be a pair of ints, got {shown(pair)}")
+            refuse(f"`output_tokens` must be a pair of ints, got {shown(cast('object', pair))}")
         least, most = output_tokens
         settings = _Settings(
             latency=to_latency(latency, "latency"),

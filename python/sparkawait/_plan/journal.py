@@ -352,14 +352,12 @@ class JournalPlan:
         return _checked_folder(self.path, self.mark)
 
 
-def check_rows(journal: JournalPlan | None, rows: pa.Schema) -> None:
-    """Checks that rows have keys, where there is a journal.
+def check_rows(journal: JournalPlan, rows: pa.Schema) -> None:
+    """Checks that rows have keys.
 
     Raises:
         ConfigurationError: If a column of the key is missing, or of a type without an encoding.
     """
-    if journal is None:
-        return
     for column in journal.columns or ():
         require_column(rows, column, "key of Journal")
     fields = [rows.field(at) for at in journal.read_from(rows)]

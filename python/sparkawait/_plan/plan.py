@@ -345,7 +345,8 @@ class Plan:
             require_key(input_schema, column, "cache", ErrorKind.CACHE_INVALID)
         for column in self.route or ():
             require_key(input_schema, column, "channel", ErrorKind.CHANNELS_INVALID)
-        check_rows(self.journal, rows)
+        if self.journal is not None:
+            check_rows(self.journal, rows)
         self._check_costs(input_schema)
         if self.options.watermark is not None:
             require_timestamp(input_schema, str(self.options.watermark.column))
@@ -500,9 +501,8 @@ class Plan:
             )
             for it in known
         ]
-        requests = None
-        if batch is not None and any(it.per_request for it in limits):
-            requests = rows, batch.linger_seconds
+        pays = batch is not None and any(it.per_request for it in limits)
+        requests = (rows, batch.linger_seconds) if batch is not None and pays else None
         return {
             "rate_limits": limits,
             "requests": requests,
@@ -584,7 +584,7 @@ def _told(value: Any) -> Any:
 
 def without(schema: pa.Schema, hidden: Collection[str]) -> pa.Schema:
     """Returns `schema` without some columns."""
-    fields = [field for field in schema if field.name not in hidden]
+    fields = [field for field in schema if field.name not in hidden] if hidden else schema
     return pa.schema(fields, metadata=cast("Any", schema.metadata))
 
 

@@ -107,21 +107,20 @@ class JobLimits(Mapping[str, JobLimit]):
         self._counts = counts
 
     def know(self, plan: Plan) -> None:
-        """Learns the limits of a call that is written."""
-        for each in plan.operators:
-            limits = limits_of(each.options)
-            for limit in limits:
-                terms = limit.terms(each.function_name, each.sharing)
-                name = limit.name or f"{each.function_name} {limit.label}"
-                application = sharers(each.sharing.application, limits)
-                with self._lock:
-                    known = self._known.get(name)
-                    if known is None or known.terms.name != terms.name:
-                        if len(self._known) >= _MOST:
-                            return
-                        known = _Known(limit, terms, each.sharing, application, {})
-                        self._known[name] = known
-                    known.labels[each.function_name] = limit.label
+        """Learns the limits of a function that is called."""
+        limits = limits_of(plan.options)
+        for limit in limits:
+            terms = limit.terms(plan.function_name, plan.sharing)
+            name = limit.name or f"{plan.function_name} {limit.label}"
+            application = sharers(plan.sharing.application, limits)
+            with self._lock:
+                known = self._known.get(name)
+                if known is None or known.terms.name != terms.name:
+                    if len(self._known) >= _MOST:
+                        return
+                    known = _Known(limit, terms, plan.sharing, application, {})
+                    self._known[name] = known
+                known.labels[plan.function_name] = limit.label
 
     def set(self, name: str, value: str | float, *, burst: int | None = None) -> None:
         """Changes a limit while the job runs. All tasks follow within half a second.

@@ -23,7 +23,7 @@ from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
-from sparkawait._plan.plan import Plan
+from sparkawait._plan.plan import Plan, limits_of
 from sparkawait._worker.metrics import SumsOfTasks, TaskMetrics, complete, merge
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.metrics import Metrics, counted_in, fed_by
@@ -259,9 +259,11 @@ class Owner:
 
     def know(self, plan: Plan) -> None:
         """Learns of a call that is written."""
-        self.limits.know(plan)
         for each in plan.operators:
-            self.actions.bound(each.function_name, each.options.on_error)
+            if limits_of(each.options):
+                self.limits.know(each)
+            if each.options.on_error.stop_ratio is not None:
+                self.actions.bound(each.function_name, each.options.on_error)
 
     def counts_in(self, metrics: Metrics) -> str:
         """Returns what reports call an object that counts calls."""

@@ -343,7 +343,7 @@ class Actions:
 
     def bound(self, function: str, by: OnError) -> None:
         """Learns when too many rows of a function have failed."""
-        if by.stop_ratio is not None and len(self._bounds) < _MOST_BOUNDS:
+        if len(self._bounds) < _MOST_BOUNDS:
             self._bounds[function] = by
 
     def take(self, report: Report) -> None:

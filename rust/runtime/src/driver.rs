@@ -366,17 +366,20 @@ where
     /// Moves completed elements to the output, up to one batch.
     fn emit(&mut self, demand: Demand, now: ProcessingTime) {
         let before = self.chain.last().output_rows();
-        if let Err(error) = self.chain.last_mut().commit(now) {
-            self.fail(error, now);
-        }
         let is_held_back = self.is_held_back(demand);
         let (rows, last) = (self.flusher.rows(), self.chain.last_mut());
         // Else many small turns would make it a larger one than `max_bytes` says.
+        if !is_held_back {
+            last.emit(rows);
+        }
+        // Behind that: rows that are completed and not emitted hold slots, as if nothing could go on.
+        if let Err(error) = last.commit(now) {
+            self.fail(error, now);
+        }
         if is_held_back {
             return;
         }
-        last.emit(rows);
-        let held = last.output_rows();
+        let held = self.chain.last().output_rows();
         self.flusher.emitted(held - before, held, now);
         self.chain.look_for_dropped(now);
     }

@@ -253,20 +253,20 @@ impl TaskCodec {
         Ok(())
     }
 
-    /// Forgets the calls of a row that is not put out, or that no column tells of.
+    /// Forgets the calls of a row that is not put out.
     fn forget_calls(&mut self, row: RowRef) {
-        let ordinal = self.rows.inputs().ordinal(row);
-        if let Some(journal) = &mut self.journal {
-            journal.forget(ordinal);
-        }
         if let Some(log) = &mut self.call_log {
-            log.forget(ordinal);
+            log.forget(self.rows.inputs().ordinal(row));
         }
     }
 
-    /// Returns whether nobody asks for the calls of a row once it is emitted.
-    const fn forgets_calls(&self) -> bool {
-        self.journal.is_some() && self.config.info_column.is_none()
+    /// Lets a journal forget a row that is emitted, and its calls, if no column tells of them.
+    fn leave_journal(&mut self, row: RowRef) {
+        let Some(journal) = &mut self.journal else { return };
+        journal.forget(self.rows.inputs().ordinal(row));
+        if self.config.info_column.is_none() {
+            self.forget_calls(row);
+        }
     }
 
     /// Puts a row out that has failed.
@@ -284,6 +284,7 @@ impl TaskCodec {
     #[inline(never)]
     fn emit_without_result(&mut self, row: RowRef, nothing: ResultRows, attempts: u32) {
         self.dropped += 1;
+        self.leave_journal(row);
         if !self.config.is_branch {
             self.forget_calls(row);
             return self.rows.push(row, nothing);
@@ -306,9 +307,7 @@ impl TaskCodec {
             let info = log.entered(batch.ordinal(place));
             journal.enter_failure(batch, place, info, &failure);
         }
-        if self.forgets_calls() {
-            self.forget_calls(row);
-        }
+        self.leave_journal(row);
         self.failure_counts.add(&failure.kind, failure.status, class);
         self.push_failure(row, failure);
     }
@@ -517,9 +516,7 @@ impl BatchCodec for TaskCodec {
         let row = emitted.record.value;
         match emitted.outcome {
             Ok(results) if !results.is_empty() => {
-                if self.forgets_calls() {
-                    self.forget_calls(row);
-                }
+                self.leave_journal(row);
                 self.rows.push(row, results);
             }
             Ok(nothing) => self.emit_without_result(row, nothing, emitted.attempts),

@@ -309,3 +309,20 @@ fn rows_are_entered_with_what_was_asked_and_how_often() {
         assert!(attempts.as_primitive::<Int32Type>().values().iter().all(|it| *it == 1));
     }
 }
+
+#[test]
+fn rows_that_are_completed_together_and_fill_all_slots_wait_for_one_commit() {
+    for mode in [OutputMode::Ordered, OutputMode::Unordered] {
+        let journal = Kept::quick();
+        let mut config = with_journal(task_config(mode, 5), &journal);
+        if let Some(it) = &mut config.rows.journal {
+            it.interval = Duration::from_secs(3600);
+        }
+        let mut task = TestTask::answered(config, Answers::default());
+
+        let output = task.run(vec![batch(0..61, &BTreeMap::new())]).unwrap();
+
+        assert_eq!(output.iter().map(RecordBatch::num_rows).sum::<usize>(), 61);
+        assert_eq!(journal.0.lock().unwrap().entries.len(), 1, "{mode:?}");
+    }
+}

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chats and embeddings, asked of a server that answers as the services do."""
 
+import json
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -11,8 +13,10 @@ import pytest
 from pydantic import BaseModel, Field
 
 import sparkawait as sa
+from sparkawait.arrow.checks import _text_of
 from sparkawait.exceptions import ConfigurationError
 from sparkawait.testing import ModelServer
+from tests.support.scripted_server import ScriptedServer
 
 
 class Rated(BaseModel):
@@ -238,6 +242,51 @@ def test_what_is_asked_again_is_of_the_same_budget(server):
     assert len(rows) == 60
     with pytest.raises(ConfigurationError, match="unordered mode"):
         called(texts, ask)
+
+
+@pytest.mark.parametrize("repair", [0, 1])
+def test_a_budget_holds_where_a_token_is_a_byte_and_a_column_is_said_often(repair):
+    price = {"input": 100.0, "output": 1_000.0}
+    with ModelServer(tokenizer=lambda text: len(text.encode())) as server:
+        options = {"price": price, "budget": 0.9, "max_tokens": 71, "repair": repair}
+        ask = chat(server, "{x}{x}{x}{x}", schema=Rated, extra={"user": "u" * 97}, **options)
+        texts = [f"[[invalid]] {n} {'w' * 331}" for n in range(13)]
+        rows = called(texts, ask, "unordered", on_error="capture")
+        stats = server.stats()
+    paid = (stats["input_tokens"] * 100 + stats["output_tokens"] * 1_000) / 1e6
+    assert len(rows) == 13
+    assert 0.3 < paid <= 0.9
+    spent = [row["error"]["message"] for row in rows if row["error"]["kind"] == "budget-spent"]
+    told = re.compile(r"the call costs 0\.\d+ of a budget that has 0\.\d+ left")
+    assert spent
+    assert all(told.search(it) for it in spent)
+
+
+def test_a_row_that_was_told_nothing_is_asked_again_and_has_no_silent_null():
+    choice = {"index": 0, "message": {"role": "assistant", "content": None}}
+    said = {"choices": [{**choice, "finish_reason": "stop"}], "usage": None}
+    body = json.dumps(said).encode()
+    with ScriptedServer(lambda _target, _before: (200, {}, body)) as server:
+        ask = sa.llm.chat("{x}", Rated, model="m", base_url=f"{server.url}/v1", repair=1)
+        rows = called(["a", "b"], ask, on_error="capture")
+        assert len(server.targets) == 4
+    assert [row["error"]["kind"] for row in rows] == ["result-schema-mismatch"] * 2
+
+
+def test_all_parts_of_an_answer_are_put_together_beside_rows_without_one():
+    def parts(*texts):
+        return [{"type": "text", "text": it} for it in texts]
+
+    column = pa.array([parts("a", "b"), None, parts("c"), []])
+    assert _text_of(column).to_pylist() == ["ab", None, "c", ""]
+
+
+def test_an_estimate_asks_no_row_again(server):
+    table = pa.table({"x": [f"[[invalid]] {n}" for n in range(7)]})
+    price = {"input": 100.0, "output": 1_000.0}
+    ask = chat(server, schema=Rated, price=price, max_tokens=99, repair=1)
+    assert sa.llm.estimate(table, ask, ask=7).asked == 7
+    assert server.stats()["answered"] == 7
 
 
 @pytest.mark.parametrize("mode", ["ordered", "unordered"])

@@ -37,7 +37,7 @@ from sparkawait.exceptions import AsyncFunctionError, ErrorKind, ResultError
 from sparkawait.functions import FunctionContext, NativeFunction
 from sparkawait.options import WaitOptions
 from sparkawait.outcomes import ERROR_TYPE, OnError
-from sparkawait.rate_limit import Budget
+from sparkawait.rate_limit import Budget, Lengths
 
 __all__ = ["checks_of", "leaving"]
 
@@ -335,7 +335,8 @@ class _AnswerCheck(_OfCall):
         assert self._again is not None  # noqa: S101 - it was asked for
         first, answers = self._first(batch), self._answers
         self._context.add_metric("repairs", batch.num_rows)
-        said = _text_of(batch.column(first + self._at[answers.text]))
+        # A null would make the row a miss, and services refuse a turn that is empty.
+        said = _text_of(batch.column(first + self._at[answers.text])).fill_null("(nothing)")
         answered = self._again.answered(batch.select(range(first)), said, reasons)
         arrays, place = list(batch.columns), 0
         for name, at in self._at.items():
@@ -465,8 +466,8 @@ class _Again:
         """Makes the plan of it."""
         if not plan.keeps_input:
             refuse(
-                "`repair` reads the columns of its row again, which a function that makes a column"
-                " does not have; call it by a wait function"
+                "`repair` reads the columns of its row again, which a function of a list, or one"
+                " that makes a column, does not have; call it alone, by a wait function"
             )
         limits = plan.options.rate_limit.known
         is_shared = plan.sharing.stocks is not None
@@ -478,6 +479,15 @@ class _Again:
                 " in a job of Spark"
             )
         own = WaitOptions(on_error=OnError("capture", column="sparkawait_error"), info=None)
+        # What was said, and what is wrong with it, is paid for, too.
+        known = [
+            replace(it, cost=replace(it.cost, columns=(*it.cost.columns, ANSWER, REASON)))
+            if isinstance(it, Budget) and isinstance(it.cost, Lengths)
+            else it
+            for it in limits
+        ]
+        if known:
+            own = WaitOptions(rate_limit=cast("Any", known)).over(own)
         options = own.over(plan.options)
         journal = plan.journal
         if journal is not None:
@@ -540,8 +550,9 @@ def _text_of(column: Any) -> Any:
     if not pa.types.is_list(column.type):
         return column
     of_parts = pc.list_flatten(column)
+    lengths = pc.fill_null(pc.list_value_length(column), 0)
     if not pc.all(pc.equal(pc.struct_field(of_parts, "type"), "text")).as_py() or (
-        len(of_parts) > len(column)
+        pc.any(pc.greater(lengths, 1)).as_py()
     ):
         texts = [
             None
@@ -551,7 +562,6 @@ def _text_of(column: Any) -> Any:
         ]
         return pa.array(texts, pa.string())
     # The usual case: one part, which is a text, or none.
-    lengths = pc.fill_null(pc.list_value_length(column), 0)
     ends = pc.cumulative_sum(lengths)
     places = pc.if_else(pc.greater(lengths, 0), pc.subtract(ends, 1), pa.scalar(None, ends.type))
     return pc.struct_field(of_parts, "text").take(places)

@@ -164,8 +164,8 @@ def chat(
     asked = _asked_columns(also)
     declared = None if schema is None else declared_by(schema, has_names=True)
     sent = None if declared is None else json_schema(declared)
-    said_before = [system or "", *(str(it.get("content", "")) for it in said), str(sent)]
-    fixed = sum(len(it.encode()) for it in said_before)
+    texts = [system or "", *(str(it.get("content", "")) for it in said)]
+    fixed = sum(len(it.encode()) for it in (*texts, str(sent), str(dict(extra or {}))))
     account = Account(model, rpm, tpm, price, fixed, max_tokens, dialect)
     answers, blank, read = _answers(dialect, declared, asked, account.prices)
     body = {
@@ -193,7 +193,13 @@ def chat(
     plain = function(said)
     limits = account.limits(plain.input_columns)
     if budget is not None:
-        limits.append(account.budget(budget, plain.input_columns))
+        # A column that is said twice is paid for twice.
+        often = [
+            name
+            for name in plain.input_columns
+            for _ in range(max(1, sum(text.count(f"{{{name}}}") for text in texts)))
+        ]
+        limits.append(account.budget(budget, often))
     if repair:
         wrong = f"This is not what I asked for: {{{REASON}}}. Answer again."
         again = (

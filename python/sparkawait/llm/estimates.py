@@ -155,7 +155,7 @@ def _measured(df: Any, columns: list[str], some: int, seed: int) -> tuple[int, i
 def _asked(some: pa.Table, function: ModelFunction) -> list[dict[str, Any]]:
     """Asks for some rows here, and returns their tokens."""
     answers = cast("Answers", function.answers)
-    shown_ = replace(answers, hidden=answers.hidden - {*TOKENS.values()})
+    shown_ = replace(answers, hidden=answers.hidden - {*TOKENS.values()}, again=None)
     found = unordered_wait(some.to_batches(), replace(function, answers=shown_), on_error="null")
     rows = found.to_table().select(list(TOKENS.values())).to_pylist()
     told = [{name: row[at] for name, at in TOKENS.items()} for row in rows]

@@ -142,7 +142,7 @@ error_kinds! {
     DestinationUnavailable = "destination-unavailable",
     /// All threads of a plain function are held by calls that do not return.
     ThreadsHung = "threads-hung",
-    /// A budget of permits has less left than a call of the row costs.
+    /// A budget has less left than a call of the row costs.
     BudgetSpent = "budget-spent",
     /// The folder of a journal is not what the call needs, or cannot be reached or written.
     JournalInvalid = "journal-invalid",

@@ -86,6 +86,9 @@ impl CallFailure {
     /// Describes a call that a budget has too little left for, with the last failure before it.
     pub fn spent(Spent { left, cost }: Spent, last: Option<Box<Self>>) -> Self {
         let kind = Ended::Spent(Spent { left, cost }).kind();
+        // A budget counts in millionths of its unit, so that parts of a cent are whole.
+        #[expect(clippy::cast_precision_loss, reason = "for people")]
+        let [cost, left] = [cost, left].map(|it| it as f64 / 1e6);
         let spent = format!("not called: the call costs {cost} of a budget that has {left} left");
         Self::uncalled(kind, spent, last)
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, cast
 
 from sparkawait._checks import (
@@ -72,7 +72,7 @@ class Journal:
         >>> sa.unordered_wait(df, ask, journal=journal)  # doctest: +SKIP
     """
 
-    path: str | os.PathLike[str]
+    path: str | os.PathLike[str] = field(repr=False)  # which may have a password in it
     key: str | Sequence[str] | None = None
     version: str | int | None = None
     max_age: Duration | None = None

@@ -187,6 +187,26 @@ def test_of_two_results_each_run_takes_the_older_one_and_with_an_age_the_newer(
     at[0] += 60_000_000
     assert known(young, rows([1])) == [None]  # it has grown too old since
     assert known(task(plan_of(tmp_path, max_age="1s")), rows([1])) == [None]
+    # The same process, and a call that takes older ones.
+    older = plan_of(tmp_path, max_age="1h")
+    again = TaskJournal(older.journal, older.result_schema, stage=3, partition=7, attempt=0)
+    assert known(again, rows([1])) == [["new"]]
+
+
+def test_a_store_that_cannot_be_reached_for_a_moment_loses_no_file(tmp_path, monkeypatch):
+    plan = plan_of(tmp_path)
+    write(plan, task(plan), [1], [["kept"]])
+    reading = task(plan)
+    with monkeypatch.context() as broken:
+
+        def away(_self, _name):
+            msg = "connection reset"
+            raise OSError(msg)
+
+        broken.setattr(plans.LocalFolder, "open", away)
+        with pytest.raises(OSError, match="connection reset"):
+            known(reading, rows([1]))
+    assert known(reading, rows([1])) == [["kept"]]
 
 
 class Memory(plans.Folder):

@@ -17,6 +17,11 @@ INPUT = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "Europe/Paris")
 URL = "https://user:word@host/{id}"
 
 
+@sa.async_function("name string")
+async def _ask(row):
+    return {"name": str(row.id)}
+
+
 def plan_of(tmp_path, function, schema=INPUT, **options):
     journal = sa.Journal(tempfile.mkdtemp(dir=tmp_path), **options)
     return resolve_unpickled("ordered", function, input_schema=schema, journal=journal).journal
@@ -81,6 +86,8 @@ def test_stores_are_known_without_their_passwords(tmp_path):
         tmp_path, lookup("host=h password=x dbname=y"), lookup("host=h password=z dbname=y")
     )
     assert not same(tmp_path, lookup("postgresql://host/x"), lookup("postgresql://host/y"))
+    dsn = "postgresql://host/x?user=u&password=p&options=-csearch_path%3D"
+    assert not same(tmp_path, lookup(f"{dsn}one"), lookup(f"{dsn}two"))
     assert not same(
         tmp_path, lookup("postgresql://host/x"), lookup("postgresql://host/x", "select $1::text")
     )
@@ -95,6 +102,38 @@ def test_the_zone_counts_where_a_template_writes_times(tmp_path):
     for url, counts in (("https://host/{id}/{at}", True), ("https://host/{id}", False)):
         found = identity(url, "Europe/Paris"), identity(url, "UTC")
         assert (found[0] != found[1]) == counts
+
+
+def test_the_zone_counts_where_texts_without_one_are_read(tmp_path):
+    def identity(returned, zone):
+        made = pa.schema([("seen", pa.timestamp("us", zone)), ("name", pa.string())])
+        schema = made if returned == "seen" else made.remove(0)
+        return plan_of(tmp_path, sa.http.get("https://h/{id}", schema)).identity
+
+    for returned, counts in (("seen", True), ("name", False)):
+        found = identity(returned, "Europe/Paris"), identity(returned, "UTC")
+        assert (found[0] != found[1]) == counts
+
+
+def test_the_order_of_columns_is_no_question_of_its_own(tmp_path):
+    found = []
+    for key in (["id", "at"], ["at", "id"]):
+        plan = plan_of(tmp_path, _ask, version=1, key=key)
+        found.append([INPUT.names[at] for at in plan.read_from(INPUT)])
+    assert found[0] == found[1] == ["at", "id"]
+
+
+@pytest.mark.parametrize("place", ["s3://AKIA:SEC/RET@team/kept", "nope://u:SEC/RET@team/kept"])
+def test_a_password_in_the_address_of_a_folder_is_not_shown(place):
+    journal = sa.Journal(place)
+    assert "RET" not in repr(journal)
+    with pytest.raises(sa.ConfigurationError) as refused:
+        sa.arrow.ordered_wait(pa.table({"id": [1]}), _ask, journal=journal)
+    assert "RET" not in str(refused.value)
+    versioned = sa.Journal(place, version=1)
+    with pytest.raises(sa.ConfigurationError) as refused:
+        sa.arrow.ordered_wait(pa.table({"id": [1]}), _ask, journal=versioned).to_table()
+    assert "RET" not in str(refused.value)
 
 
 def test_a_python_function_is_its_name_and_its_version(tmp_path):
@@ -134,6 +173,6 @@ def test_keys_are_pinned(tmp_path):
         journal = TaskJournal(made, schema, stage=0, partition=0, attempt=0)
         found[function.name] = [it.hex() for it in journal._keys(batch).to_pylist()]
     assert found == {
-        "http.post": ["e0a91704b04bd9daab7ef40548cdac64", "9c1b7686b260f52906bb8a20c97728f9"],
+        "http.post": ["4ce0865f93c80ab948aa71350e0c8d16", "4f4b90e42c634441f8e4253dbc0c5c27"],
         "ask": ["7a1bd2aeff2b8d88468a75d5b59db4fc", "da5f33fe29b2eb66dce3bda3b70987d7"],
     }

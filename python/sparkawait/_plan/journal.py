@@ -232,7 +232,8 @@ def folder_of(path: str) -> Folder:
     try:
         files, root = fs.FileSystem.from_uri(f"{scheme}://{rest}")
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        refuse(f"`journal` is at {_shown(path)}, which PyArrow does not open: {error}", _KIND)
+        told = str(error).replace(f"{scheme}://{rest}", _shown(path))
+        refuse(f"`journal` is at {_shown(path)}, which PyArrow does not open: {told}", _KIND)
     return Folder(_shown(path), _in_one_request(files), root.rstrip("/"))
 
 
@@ -252,8 +253,8 @@ def _shown(path: str) -> str:
     head, separator, rest = path.partition("://")
     if not separator:
         return path
-    place, slash, inside = rest.partition("?")[0].partition("/")
-    return f"{head}://{place.rpartition('@')[2]}{slash}{inside}"
+    # A secret may have slashes in it.
+    return f"{head}://{rest.partition('?')[0].rpartition('@')[2]}"
 
 
 def whose(path: str) -> str:
@@ -339,9 +340,13 @@ class JournalPlan:
 
     def read_from(self, schema: pa.Schema) -> list[int]:
         """Returns the positions of the columns that a key is made of."""
+        names = schema.names
         if self.columns is None:
-            return [at for at, name in enumerate(schema.names) if name not in self.hidden]
-        return [at for name in self.columns for at in schema.get_all_field_indices(name)]
+            read = [at for at, name in enumerate(names) if name not in self.hidden]
+        else:
+            read = [at for name in self.columns for at in schema.get_all_field_indices(name)]
+        # The order of columns does not change the question.
+        return sorted(read, key=lambda at: (names[at], at))
 
     def folder(self) -> Folder:
         """Returns the folder, in a task.
@@ -464,9 +469,10 @@ def journal_of(
             _KIND,
         )
     if not isinstance(function, NativeFunction) and journal.version is None:
+        place = _shown(str(journal.path))
         refuse(
             f"`journal` needs a version of `{function.name}`, as nobody knows whether a Python"
-            f" function has changed: write journal=sparkawait.Journal({str(journal.path)!r},"
+            f" function has changed: write journal=sparkawait.Journal({place!r},"
             " version=1), and another one when its results change",
             _KIND,
         )
@@ -476,6 +482,8 @@ def journal_of(
     _check_storable(schema)
     returned = _shape(schema)
     said = {"asks": asks, "function": function.name, "returns": returned}
+    if is_known and (zones := sorted({it for field in schema for it in _zones(field.type)})):
+        said["zones"] = zones  # in which texts without one are read
     if journal.version is not None:
         said["version"] = str(journal.version)
     identity = json.dumps(said, sort_keys=True).encode()

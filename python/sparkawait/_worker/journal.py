@@ -75,7 +75,8 @@ _known: OrderedDict[tuple[Any, ...], KnownRows] = OrderedDict()
 
 def _known_rows(plan: JournalPlan, folder: Folder, result: Any) -> KnownRows:
     has_age = plan.max_age is not None
-    which = (plan.path, plan.mark, str(result), has_age, plan.keeps_failures)
+    # By the age, too: what was too old for one call was never read, and another may take it.
+    which = (plan.path, plan.mark, str(result), plan.max_age, plan.keeps_failures)
     found = _known.pop(which, None)
     if found is None:
         found = KnownRows(folder, result, takes_newest=has_age, keeps_failures=plan.keeps_failures)

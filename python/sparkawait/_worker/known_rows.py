@@ -220,6 +220,7 @@ class KnownRows:
                     first += rows.num_rows
         except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
             self._table.forget([number])
+            self._folder.open(name).close()  # as where rows are read
             self._leave_out(name, stamp, error)
         else:
             self._files[number] = _File(name, stamp, starts)
@@ -313,6 +314,8 @@ class KnownRows:
             self._forget(number)
             return None
         except (pa.ArrowException, OSError, ValueError) as error:
+            # Raises where the store cannot be reached: its files are as good as before.
+            self._folder.open(known.name).close()
             self._forget(number)
             self._leave_out(known.name, known.stamp, error)
             return None

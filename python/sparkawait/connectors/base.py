@@ -133,7 +133,7 @@ def _named_secret(secret: Secret, form: str) -> str:  # noqa: ARG001 - as `LookU
     return repr(secret)
 
 
-_PASSWORD = re.compile(r"(?<=//)[^/@?#]*@|\bpassword\s*=\s*(?:'[^']*'|\S+)", re.IGNORECASE)
+_PASSWORD = re.compile(r"(?<=//)[^/@?#]*@|\bpassword\s*=\s*(?:'[^']*'|[^\s&#]+)", re.IGNORECASE)
 
 
 def without_password(url: str) -> str:

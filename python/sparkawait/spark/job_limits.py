@@ -120,6 +120,7 @@ class JobLimits(Mapping[str, JobLimit]):
                         return
                     known = _Known(limit, terms, plan.sharing, application, {})
                     self._known[name] = known
+                    self._set.pop(name, None)
                 known.labels[plan.function_name] = limit.label
 
     def set(self, name: str, value: str | float, *, burst: int | None = None) -> None:

@@ -108,7 +108,8 @@ def test_stop_ends_the_jobs_that_call_and_no_other(spark, calls):
     out = sa.unordered_wait(rows, endless, capacity=3)
     with ThreadPoolExecutor(1) as pool:
         writing = pool.submit(lambda: out.write.format("noop").mode("overwrite").save())
-        wait_until(lambda: calls.counts().total() >= 3)
+        # All calls of both tasks: what is begun between the stop and its arrival is none of them.
+        wait_until(lambda: calls.counts().total() == 6)
         [runs] = job.progress
         assert (runs.function, runs.tasks, runs.rows) == (endless.name, 2, 0)
         assert f"{endless.name}: tasks 0/2, 0 rows" in repr(job)

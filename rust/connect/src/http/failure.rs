@@ -31,8 +31,12 @@ pub(super) struct RetryStatuses {
     pub(super) is_keyed: bool,
 }
 
-/// Say that the service has too much to do, as 503 does: Anthropic, and Groq for its cheaper tier.
-const OVERLOADED: [u16; 2] = [529, 498];
+/// Says that the service has too much to do, as 503 does.
+const OVERLOADED: u16 = 529;
+
+/// Says the same where the body has this code: Groq's cheaper tier has no room. Others say by it that a
+/// token is not valid, which no further attempt changes.
+const NO_ROOM: (u16, &[u8]) = (498, b"capacity_exceeded");
 
 /// What a proxy in front of a service says that did not reach it: it is down, its address leads nowhere,
 /// or TLS could not be agreed on. Its other answers, 520 and 524 among them, may be about a request
@@ -49,9 +53,7 @@ impl RetryStatuses {
             | StatusCode::TOO_EARLY
             | StatusCode::TOO_MANY_REQUESTS
             | StatusCode::SERVICE_UNAVAILABLE => (Cause::Answered, true),
-            _ if OVERLOADED.contains(&status.as_u16())
-                || NOT_REACHED.contains(&status.as_u16()) =>
-            {
+            _ if status == OVERLOADED || NOT_REACHED.contains(&status.as_u16()) => {
                 (Cause::Answered, true)
             }
             // A request with the same key is under way, the attempt before this one perhaps.
@@ -125,11 +127,13 @@ pub(super) fn status_failure(
     let limits = LimitHeaders::of_response(headers);
     // Some refuse so who has used up a limit.
     let is_forbidden = status == StatusCode::FORBIDDEN && limits.delay().is_some();
+    let (without_room, word) = NO_ROOM;
+    let has_no_room =
+        status == without_room && body.windows(word.len()).any(|window| window == word);
+    let is_throttled = is_throttled || has_no_room;
     // Limits that are used up are why calls are refused, but not why they fail.
     let is_refused = is_forbidden || is_throttled || status == StatusCode::TOO_MANY_REQUESTS;
-    let is_busy = is_refused
-        || status == StatusCode::SERVICE_UNAVAILABLE
-        || OVERLOADED.contains(&status.as_u16());
+    let is_busy = is_refused || status == StatusCode::SERVICE_UNAVAILABLE || status == OVERLOADED;
     let delay = if is_refused { limits.delay() } else { limits.retry_after };
     let (cause, passes) = statuses.meaning(status, is_refused, delay.is_some());
     let retry = match delay {
@@ -475,6 +479,18 @@ mod tests {
         assert_eq!(told(true, None), (Retry::Yes, CallSign::Overloaded, false));
         assert_eq!(told(false, None), (Retry::No, CallSign::Neutral, true));
         assert_eq!(told(true, Some(vec![(503, 503)])).0, Retry::No);
+    }
+
+    #[test]
+    fn a_tier_that_has_no_room_is_told_from_a_token_that_is_not_valid() {
+        let of = |body: &[u8]| failed_with(498, &HeaderMap::new(), body, &RetryStatuses::default());
+        let tier = of(br#"{"error": {"type": "flex", "code": "capacity_exceeded"}}"#);
+        assert_eq!((tier.retry, tier.sign), (Retry::Yes, CallSign::Overloaded));
+        for other in [&b"{\"error\": {\"code\": 498, \"message\": \"Invalid Token\"}}"[..], b""] {
+            let failed = of(other);
+            assert_eq!((failed.retry, failed.sign), (Retry::No, CallSign::Neutral));
+            assert_eq!(failed.call.kind, ErrorKind::RequestRefused);
+        }
     }
 
     #[test]

@@ -5,12 +5,14 @@ import json
 import re
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, create_model
 
 import sparkawait as sa
 from sparkawait.arrow.checks import _text_of
@@ -290,17 +292,48 @@ def test_an_estimate_asks_no_row_again(server):
 
 
 @pytest.mark.parametrize("mode", ["ordered", "unordered"])
-def test_a_journal_knows_both_questions_of_a_row(server, tmp_path, mode):
+def test_a_journal_knows_both_questions_of_a_row_and_failures_are_asked_again(
+    server, tmp_path, mode
+):
     ask = chat(server, schema=Rated, repair=1, price={"input": 1, "output": 1})
-    texts = ["a", "[[refusal]]", "[[invalid]]", "b [[invalid once]]"]
-    told = {"on_error": "capture", "journal": str(tmp_path / "journal")}
-    first = called(texts, ask, mode, **told)
-    assert server.stats()["answered"] == 6
-    second = called(texts, ask, mode, **told)
-    assert server.stats()["answered"] == 6
-    by = {row["x"]: row for row in second}
-    assert [by[row["x"]] for row in first] == first
-    assert by["b [[invalid once]]"]["stars"] is not None
+    texts = ["a", "[[refusal once]]", "[[invalid]]", "b [[invalid once]]", "[[cut]]", "c"]
+    folder = str(tmp_path / "journal")
+    told = {"on_error": "capture", "journal": folder}
+    first = {row["x"]: row for row in called(texts, ask, mode, **told)}
+    assert server.stats()["answered"] == 8
+    kinds = [row["kind"] for row in pq.read_table(folder).to_pylist()]
+    failed = ["refusal", "result-schema-mismatch", "truncated"]
+    assert Counter(kinds) == Counter(["ok"] * 5 + failed)
+    second = {row["x"]: row for row in called(texts, ask, mode, **told)}
+    # The refusal, what was cut, and the second question of what was invalid twice.
+    assert server.stats()["answered"] == 11
+    assert second["[[refusal once]]"]["stars"] is not None
+    assert second["[[cut]]"]["error"]["kind"] == "truncated"
+    known = ["a", "c", "b [[invalid once]]"]
+    assert [second[it] for it in known] == [first[it] for it in known]
+    assert second["b [[invalid once]]"]["stars"] is not None
+
+
+def test_a_journal_may_keep_failures_with_what_they_have_cost(server, tmp_path):
+    ask = chat(server, schema=Rated, price={"input": 1, "output": 1}, also=["usage"])
+    texts = ["a", "[[refusal]]", "[[cut]]", "[[invalid]]", "[[silent]]", None]
+    told = {"on_error": "capture", "journal": sa.Journal(tmp_path / "kept", again="none")}
+    first = called(texts, ask, **told)
+    assert called(texts, ask, **told) == first
+    assert server.stats()["answered"] == 5
+    assert all(row["cost"] > 0 for row in first[:5])
+
+
+def test_a_row_that_the_rules_of_a_class_refuse_is_asked_for_again(tmp_path):
+    stars = iter([9, 3])
+    with ScriptedServer(
+        lambda _target, _before: (200, {}, json.dumps({"stars": next(stars)}).encode())
+    ) as server:
+        rated = create_model("Rated", stars=(int, Field(le=5)))
+        ask = sa.http.get(f"{server.url}/{{x}}", rated)
+        told = {"on_error": "capture", "journal": str(tmp_path / "journal")}
+        found = [called(["a"], ask, **told)[0]["stars"] for _ in range(3)]
+    assert found == [None, 3, 3]
 
 
 def test_limits_hold_at_the_server():

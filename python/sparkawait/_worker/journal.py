@@ -21,8 +21,8 @@ import socket
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias, cast
 
 import pyarrow as pa
 from pyarrow import compute, parquet
@@ -69,6 +69,9 @@ def columns_of(result_schema: pa.Schema) -> pa.Schema:
     )
 
 
+Judge: TypeAlias = Callable[[pa.RecordBatch], Mapping[int, tuple[str, str]]]
+"""Finds the rows of results that fail when they leave, with kind and message."""
+
 _known: OrderedDict[tuple[Any, ...], KnownRows] = OrderedDict()
 """What the tasks of this process know of folders, the one that was used last behind the others."""
 
@@ -95,6 +98,7 @@ class TaskJournal:
         stage: Number of the stage, of the partition and of the attempt, for the names of files.
         partition: See there.
         attempt: See there.
+        judge: Finds results that fail when they leave, and why, such as a model's refusal.
 
     Attributes:
         interval: Seconds after which what is completed is committed.
@@ -114,9 +118,10 @@ class TaskJournal:
         stage: int,
         partition: int,
         attempt: int,
+        judge: Judge | None = None,
     ) -> None:
         """Reads the keys of the folder."""
-        self._plan = plan
+        self._plan, self._judge = plan, judge
         self._folder = plan.folder()
         self._columns = columns_of(result_schema)
         # The mark of a column function says what an empty list of results says.
@@ -173,6 +178,9 @@ class TaskJournal:
             return pa.nulls(len(keys), field.type)
         kinds = found.field("kind")
         is_result = pc.equal(kinds, OK)
+        if self._judge is not None:
+            # An answer that a model refused is a result until it leaves, and then has its cost.
+            is_result = pc.or_(is_result, found.field("result").is_valid())
         kinds = pc.if_else(is_result, pa.scalar(None, pa.string()), kinds)
         arrays = [kinds, *(found.field(it.name) for it in _KNOWN_FIELDS[1:])]
         results = found.field("result")
@@ -208,14 +216,15 @@ class TaskJournal:
         results = entries.column("result")
         if self._plan.is_one:
             results = _without_mark(results)
+        kinds, messages = self._judged(results, entries.column("kind"), entries.column("message"))
         columns: dict[str, Any] = {
             "key": entries.column("key"),
             "function": pa.array([self._plan.function] * count, pa.string()),
             "version": pa.array([self._plan.version] * count, pa.string()),
             "at": pa.array([time.time_ns() // 1000] * count, pa.timestamp("us", "UTC")),
             "attempt": entries.column("attempt"),
-            "kind": pc.fill_null(entries.column("kind"), OK),
-            "message": entries.column("message"),
+            "kind": pc.fill_null(kinds, OK),
+            "message": messages,
             "result": results,
             "cost": entries.column("cost"),
             "status": entries.column("status"),
@@ -227,6 +236,20 @@ class TaskJournal:
             schema = stored(self._result_schema, pa.schema(list(columns["input"].type)))
         arrays = [retyped(columns[it.name], it.type) for it in schema]
         return pa.Table.from_arrays(arrays, schema=schema)
+
+    def _judged(self, results: Any, kinds: Any, messages: Any) -> tuple[Any, Any]:
+        """Returns kinds and messages with those of results that fail when they leave."""
+        rows = results.flatten()
+        if self._judge is None or not len(rows):
+            return kinds, messages
+        failures = self._judge(pa.RecordBatch.from_struct_array(rows))
+        if not failures:
+            return kinds, messages
+        told, said = kinds.to_pylist(), messages.to_pylist()
+        entries = pc.list_parent_indices(results).to_pylist()
+        for row, (kind, message) in failures.items():
+            told[entries[row]], said[entries[row]] = str(kind), message
+        return pa.array(told, pa.string()), pa.array(said, pa.string())
 
     def _put(self, number: str, tables: Iterable[pa.Table]) -> None:
         name = f"{self._name}-{number}.parquet"

@@ -20,7 +20,6 @@ the same options and limits.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -28,26 +27,22 @@ import pyarrow as pa
 import pyarrow.compute as _compute
 
 from sparkawait import _core
-from sparkawait._checks import fields_within, nullable, refuse
+from sparkawait._checks import fields_within, nullable
 from sparkawait._plan.plan import Chain, Plan
-from sparkawait._schema.answers import ANSWER, REASON, USAGE, Answers
+from sparkawait._schema.answers import USAGE, Answers
 from sparkawait._schema.types import Model
 from sparkawait._values.results import ResultBuilder
+from sparkawait.arrow.again import Again, Run
 from sparkawait.exceptions import AsyncFunctionError, ErrorKind, ResultError
 from sparkawait.functions import FunctionContext, NativeFunction
-from sparkawait.options import WaitOptions
-from sparkawait.outcomes import ERROR_TYPE, OnError
-from sparkawait.rate_limit import Budget, Lengths
+from sparkawait.outcomes import ERROR_TYPE
 
-__all__ = ["checks_of", "leaving"]
+__all__ = ["checks_of", "judge_of", "leaving"]
 
 pc = cast("Any", _compute)
-Run = Callable[[Plan, Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _MOST_SHOWN = 3
 _MISMATCH = ErrorKind.RESULT_SCHEMA_MISMATCH
 _MOST_WORDS = 300
-_MOST_ASIDE = 10_000
-"""Rows that are kept to be asked again at the end of a task."""
 
 Failures = dict[int, tuple[ErrorKind, str]]
 """What is wrong with rows of a batch."""
@@ -63,6 +58,27 @@ class Check:
     def late(self) -> Iterator[pa.RecordBatch]:
         """Yields what leaves behind the last batch."""
         yield from ()
+
+    def failures(self, results: pa.RecordBatch) -> Failures:
+        """Returns which results fail when they leave, as a journal has to know."""
+        raise NotImplementedError
+
+
+def judge_of(plan: Plan) -> Callable[[pa.RecordBatch], Failures] | None:
+    """Returns what finds results of a call that fail when they leave; nothing if none does."""
+    function = plan.function
+    if not isinstance(function, NativeFunction):
+        return None
+
+    def refuse(_failed: int, _seen: int) -> bool:
+        return False
+
+    of_call = len(plan.result_schema), FunctionContext(0, function.name), refuse
+    if function.answers is not None:
+        return _AnswerCheck(plan, function.answers, *of_call).failures
+    if function.rules is not None:
+        return _ModelCheck(plan, function.rules, *of_call).failures
+    return None
 
 
 def checks_of(
@@ -236,18 +252,25 @@ class _ModelCheck(_OfCall):
             ResultError: If it refuses one, and ``on_error`` says that the task fails.
         """
         first = self._first(batch)
-        columns = [batch.column(first + at) for at in self._columns]
         self._seen += batch.num_rows
-        valid = [it.is_valid().to_pylist() for it in columns]
-        # A miss is null in all of them, and a row that has failed is, too.
-        rows = [row for row, cells in enumerate(zip(*valid, strict=True)) if any(cells)]
-        taken, refused = self._instances.hold(columns, rows)
+        taken, refused = self._held(batch, first)
         arrays = list(batch.columns)
         for at, column in zip(self._columns, taken, strict=True):
             arrays[first + at] = column
         if refused:
             return self._without(batch, arrays, range(first, first + self._count), refused)
         return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
+
+    def failures(self, results: pa.RecordBatch) -> Failures:
+        """Returns those that the class refuses."""
+        return self._held(results, 0)[1]
+
+    def _held(self, batch: pa.RecordBatch, first: int) -> tuple[list[Any], Failures]:
+        columns = [batch.column(first + at) for at in self._columns]
+        valid = [it.is_valid().to_pylist() for it in columns]
+        # A miss is null in all of them, and a row that has failed is, too.
+        rows = [row for row, cells in enumerate(zip(*valid, strict=True)) if any(cells)]
+        return self._instances.hold(columns, rows)
 
 
 class _AnswerCheck(_OfCall):
@@ -272,12 +295,12 @@ class _AnswerCheck(_OfCall):
         has_rules = model is not None and model.has_rules
         self._instances = _Instances(self._name, model, fields) if model and has_rules else None
         self._emptied = [self._at[it.name] for it in fields]
-        self._again: _Again | None = None
+        self._again: Again | None = None
 
     def asking(self, run: Run, taken: Callable[[str], float]) -> Check:
         """Returns the same, which asks again where an answer breaks the rules, if it is to."""
         if self._answers.again is not None:
-            self._again = _Again(self._plan, self._answers.again, run, taken)
+            self._again = Again(self._plan, self._answers.again, run, taken)
         return self
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -287,7 +310,7 @@ class _AnswerCheck(_OfCall):
             AsyncFunctionError: If a row fails, and ``on_error`` says that the task does.
         """
         self._seen += batch.num_rows
-        arrays, failures = self.read(batch)
+        arrays, failures = self._read(batch, self._first(batch))
         wrong = [row for row, (kind, _) in failures.items() if kind == _MISMATCH]
         again = self._again
         if again is not None and wrong:
@@ -366,10 +389,14 @@ class _AnswerCheck(_OfCall):
         hidden = {first + self._at[name] for name in self._answers.hidden}
         return made.select([it for it in range(made.num_columns) if it not in hidden])
 
-    def read(self, batch: pa.RecordBatch) -> tuple[list[Any], Failures]:
+    def failures(self, results: pa.RecordBatch) -> Failures:
+        """Returns those without an answer. What is asked again has one: its next question."""
+        found, is_last = self._read(results, 0)[1], self._answers.again is None
+        return {row: it for row, it in found.items() if is_last or it[0] != _MISMATCH}
+
+    def _read(self, batch: pa.RecordBatch, first: int) -> tuple[list[Any], Failures]:
         """Returns the columns of a batch, those of answers filled; and the rows that have none."""
-        answers, first = self._answers, self._first(batch)
-        arrays = list(batch.columns)
+        answers, arrays = self._answers, list(batch.columns)
 
         def column(name: str) -> Any:
             return batch.column(first + self._at[name])
@@ -455,94 +482,6 @@ class _AnswerCheck(_OfCall):
                 paid = pc.multiply(column(name).cast(pa.float64()), pa.scalar(price))
                 cost = _sum(cost, paid)
             arrays[first + self._at[answers.cost]] = cost
-
-
-class _Again:
-    """Asks again for rows whose answers break the rules, in a task of its own."""
-
-    def __init__(
-        self, plan: Plan, function: NativeFunction, run: Run, taken: Callable[[str], float]
-    ) -> None:
-        """Makes the plan of it."""
-        if not plan.keeps_input:
-            refuse(
-                "`repair` reads the columns of its row again, which a function of a list, or one"
-                " that makes a column, does not have; call it alone, by a wait function"
-            )
-        limits = plan.options.rate_limit.known
-        is_shared = plan.sharing.stocks is not None
-        self._budgets = [] if is_shared else [it for it in limits if isinstance(it, Budget)]
-        self._taken = taken
-        if self._budgets and plan.mode != "unordered":
-            refuse(
-                "`repair` and `budget` go together in unordered mode, or where tasks share budgets:"
-                " in a job of Spark"
-            )
-        own = WaitOptions(on_error=OnError("capture", column="sparkawait_error"), info=None)
-        # What was said, and what is wrong with it, is paid for, too.
-        known = [
-            replace(it, cost=replace(it.cost, columns=(*it.cost.columns, ANSWER, REASON)))
-            if isinstance(it, Budget) and isinstance(it.cost, Lengths)
-            else it
-            for it in limits
-        ]
-        if known:
-            own = WaitOptions(rate_limit=cast("Any", known)).over(own)
-        options = own.over(plan.options)
-        journal = plan.journal
-        if journal is not None:
-            # The same row, and another question.
-            journal = replace(journal, identity=journal.identity + b" again")
-        self._plan = replace(
-            plan,
-            function=function,
-            mode="ordered",
-            options=options,
-            branches=(),
-            hidden=(),
-            journal=journal,
-        )
-        self._run = run
-        self._aside: list[tuple[pa.RecordBatch, list[str]]] = []
-        self._kept = 0
-
-    def has_room(self, rows: int) -> bool:
-        """Whether so many rows may be kept aside until the task ends."""
-        return bool(self._budgets) or self._kept + rows <= _MOST_ASIDE
-
-    def keep(self, batch: pa.RecordBatch, reasons: list[str]) -> None:
-        """Keeps rows aside."""
-        self._aside.append((batch, reasons))
-        self._kept += len(reasons)
-
-    def take_all(self) -> Iterator[tuple[pa.RecordBatch, list[str]]]:
-        """Yields all rows that were kept, at once."""
-        if self._aside:
-            batches, reasons = zip(*self._aside, strict=True)
-            self._aside, self._kept = [], 0
-            whole = pa.Table.from_batches(batches).combine_chunks()
-            yield whole.to_batches()[0], [it for some in reasons for it in some]
-
-    def answered(self, rows: pa.RecordBatch, said: Any, reasons: list[str]) -> pa.RecordBatch:
-        """Returns what is brought for rows, and the failures behind it."""
-        asked = pa.RecordBatch.from_arrays(
-            [*rows.columns, said, pa.array(reasons, pa.string())],
-            names=[*rows.schema.names, ANSWER, REASON],
-        )
-        plan = self._plan
-        if self._budgets:
-            # All calls of the task have ended: what they have left of a budget is known.
-            known = [self._left(it) for it in plan.options.rate_limit.known]
-            options = WaitOptions(rate_limit=cast("Any", known)).over(plan.options)
-            plan = replace(plan, options=options)
-        found = list(self._run(plan, iter([asked])))
-        whole = pa.Table.from_batches(found).combine_chunks().to_batches()[0]
-        return whole.select(range(asked.num_columns, whole.num_columns))
-
-    def _left(self, limit: Any) -> Any:
-        if not isinstance(limit, Budget):
-            return limit
-        return replace(limit, total=max(limit.total - self._taken(limit.label), 1e-6))
 
 
 def _text_of(column: Any) -> Any:

@@ -33,7 +33,7 @@ from sparkawait._worker.feeder import Feeder, with_texts
 from sparkawait._worker.life_cycle import Functions
 from sparkawait._worker.metrics import TaskMetrics, metrics_of_call, metrics_of_chain
 from sparkawait._worker.too_many import TooMany
-from sparkawait.arrow.checks import checks_of, leaving
+from sparkawait.arrow.checks import checks_of, judge_of, leaving
 from sparkawait.exceptions import AsyncIOError
 from sparkawait.functions import FunctionContext
 
@@ -153,8 +153,9 @@ def _commits(
     # Others do not need what reads and writes files.
     from sparkawait._worker.journal import TaskJournal
 
-    schema = plan.result_schema
-    journal = TaskJournal(plan.journal, schema, stage=stage, partition=partition, attempt=attempt)
+    schema, judge = plan.result_schema, judge_of(plan)
+    at = {"stage": stage, "partition": partition, "attempt": attempt}
+    journal = TaskJournal(plan.journal, schema, **at, judge=judge)
     feeder.with_known = journal.with_known
     return Commits(journal)
 

@@ -94,7 +94,10 @@ def test_the_client_of_anthropic_gets_texts_and_what_its_schema_says(server, cla
     assert reply.content[0].text.startswith(ModelServer.hash_of("why?"))
     assert reply.stop_reason == "end_turn"
     assert server.stats()["input_tokens"] == reply.usage.input_tokens
-    form = {"format": {"type": "json_schema", "schema": SCHEMA}}
+    bounded = {"format": {"type": "json_schema", "schema": SCHEMA}}
+    with pytest.raises(anthropic.BadRequestError, match="'maximum' is not permitted"):
+        claude.messages.create(**asked, output_config=bounded)
+    form = {"format": {"type": "json_schema", "schema": anthropic.transform_schema(SCHEMA)}}
     reply = claude.messages.create(**asked, output_config=form)
     assert json.loads(reply.content[0].text)["mood"] in ("good", "bad")
 

@@ -163,7 +163,7 @@ def chat(
         refuse(f"`repair` must be 0 or 1, got {shown(repair)}")
     asked = _asked_columns(also)
     declared = None if schema is None else declared_by(schema, has_names=True)
-    sent = None if declared is None else json_schema(declared)
+    sent = None if declared is None else json_schema(declared, api=api)
     texts = [system or "", *(str(it.get("content", "")) for it in said)]
     fixed = sum(len(it.encode()) for it in (*texts, str(sent), str(dict(extra or {}))))
     account = Account(model, rpm, tpm, price, fixed, max_tokens, dialect)

@@ -19,6 +19,7 @@ mod config;
 mod dialect;
 mod fault;
 mod limits;
+mod schemas;
 mod service;
 mod stats;
 

@@ -3,6 +3,8 @@
 //!
 //! They depend on the hash of the prompt alone, and have it in them.
 
+use std::str::FromStr;
+
 use serde_json::{Map, Value, json};
 
 /// Levels of a schema that are followed.
@@ -48,7 +50,7 @@ fn made(schema: &Value, root: &Value, hash: u64, levels: usize) -> Value {
         Some(Value::Array(kinds)) => kinds.iter().find(|it| it.as_str() != Some("null")),
         kind => kind,
     };
-    let number = |name: &str, or: i64| schema.get(name).and_then(Value::as_i64).unwrap_or(or);
+    let number = |name: &str, or: i64| bound(schema, name).unwrap_or(or);
     match kind.and_then(Value::as_str).unwrap_or("object") {
         "object" => {
             let mut members = Map::new();
@@ -81,11 +83,22 @@ fn made(schema: &Value, root: &Value, hash: u64, levels: usize) -> Value {
 }
 
 fn fraction(schema: &Value, hash: u64) -> Value {
-    let of = |name: &str, or: f64| schema.get(name).and_then(Value::as_f64).unwrap_or(or);
+    let of = |name: &str, or: f64| bound(schema, name).unwrap_or(or);
     let (least, most) = (of("minimum", 0.0), of("maximum", 1.0));
     #[expect(clippy::cast_precision_loss, reason = "a small number")]
     let share = (hash % 1_000) as f64 / 1_000.0;
     json!((most - least).mul_add(share, least))
+}
+
+/// Returns a bound of a value, also one that is only described, which models read, too.
+fn bound<T: FromStr>(schema: &Value, name: &str) -> Option<T> {
+    if let Some(bound) = schema.get(name) {
+        return bound.to_string().parse().ok();
+    }
+    let described = schema.get("description")?.as_str()?;
+    let behind = described.split_once(name)?.1.trim_start_matches([':', ' ']);
+    let ends = |it: char| !it.is_ascii_digit() && it != '.' && it != '-';
+    behind.split(ends).next()?.parse().ok()
 }
 
 fn below(hash: u64, count: u64) -> usize {
@@ -104,6 +117,7 @@ mod tests {
             "properties": {
                 "mood": {"$ref": "#/$defs/Mood"},
                 "stars": {"type": "integer", "minimum": 3, "maximum": 3},
+                "rated": {"type": "integer", "description": "of five: minimum 5, maximum: 5}"},
                 "note": {"anyOf": [{"type": "null"}, {"type": "string"}]},
                 "tags": {"type": "array", "items": {"type": ["boolean", "null"]}, "minItems": 2},
             },
@@ -112,7 +126,8 @@ mod tests {
         let value = value(&schema, 7);
 
         let hash = "0000000000000007";
-        let expected = json!({"mood": "bad", "stars": 3, "note": hash, "tags": [true, true]});
+        let expected =
+            json!({"mood": "bad", "stars": 3, "rated": 5, "note": hash, "tags": [true, true]});
         assert_eq!(value, expected);
     }
 

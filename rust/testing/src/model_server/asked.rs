@@ -4,6 +4,7 @@
 use serde_json::Value;
 
 use super::config::Model;
+use super::schemas;
 
 /// Tokens that stand around each message, and around all.
 const AROUND_MESSAGE: u64 = 4;
@@ -76,6 +77,10 @@ impl Asked {
         } else {
             body.pointer("/response_format/json_schema/schema")
         };
+        let strict = body.pointer("/response_format/json_schema/strict");
+        if is_messages || strict == Some(&Value::Bool(true)) {
+            schema.map_or(Ok(()), |it| schemas::check(it, is_messages))?;
+        }
         Ok(Self {
             model: named.to_owned(),
             prompt: prompt.ok_or("there is no message of the user")?,

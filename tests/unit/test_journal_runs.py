@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
 from collections import Counter
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +18,7 @@ import sparkawait as sa
 import sparkawait.arrow as saa
 from sparkawait._worker.journal import TaskJournal
 from sparkawait.exceptions import AsyncIOError, ErrorKind
+from tests.support.scripted_server import ScriptedServer
 
 MODES = {"ordered_wait": {}, "unordered_wait": {}, "key_ordered_wait": {"key": "x"}}
 
@@ -229,3 +232,36 @@ def test_the_folder_has_the_request_of_a_service_where_the_function_tells_it(tmp
     assert {it["input"]["x"]: it["request_id"] for it in rows} == {
         x: f"req-{x}-0" if x % 3 and x % 7 and x % 11 != 3 else None for x in range(61)
     }
+
+
+@dataclass
+class Rated:
+    stars: int
+
+    def __post_init__(self):
+        if self.stars > 5:
+            msg = "more than there are"
+            raise ValueError(msg)
+
+
+def test_a_result_that_a_class_refuses_is_asked_for_again(tmp_path):
+    stars = {"/0": 3, "/1": 9, "/2": 5}
+
+    def answer(target, _before):
+        return 200, {}, json.dumps({"stars": stars[target]}).encode()
+
+    with ScriptedServer(answer) as server:
+        get = sa.http.get(f"{server.url}/{{x}}", Rated, client=sa.http.Client(proxy=False))
+
+        def call(**journal):
+            kept = sa.Journal(tmp_path, **journal)
+            out = saa.ordered_wait(numbers(3), get, journal=kept, on_error="null").to_table()
+            return out["stars"].to_pylist(), len(server.targets)
+
+        assert call() == ([3, None, 5], 3)
+        assert call(again="none") == ([3, None, 5], 3)
+        stars["/1"] = 4
+        assert call() == ([3, 4, 5], 4)
+        assert call() == ([3, 4, 5], 4)
+    kinds = pq.read_table(tmp_path)["kind"].to_pylist()
+    assert sorted(kinds) == ["ok", "ok", "ok", "result-schema-mismatch"]

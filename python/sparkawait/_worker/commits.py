@@ -76,3 +76,4 @@ class Commits:
                 self._port.failed(error)
                 return
             self._port.committed(number)
+            self._journal.tidy()

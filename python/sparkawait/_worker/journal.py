@@ -22,6 +22,7 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
 import pyarrow as pa
@@ -43,11 +44,13 @@ KNOWN = "__sparkawait_known"
 _MEGABYTE = 1 << 20
 _GROUP_ROWS = 4096
 _GROUP_BYTES = _MEGABYTE
-_FILES = 128
+_FILES = 64
 """Files of a task, from which on they are put together before its end."""
-_LARGE_BYTES = 16 * _MEGABYTE
-"""A file of this size is left as it is."""
+_LARGE_BYTES = 2 * _MEGABYTE
+"""A file of this size is left as it is; others become one of twice the size at most."""
 _MOST_FOLDERS = 4
+_REPEATED = ["function", "version", "at", "attempt", "kind", "message", "cost", "status"]
+"""Columns with few values."""
 
 _KNOWN_FIELDS = [
     pa.field("kind", pa.string()),
@@ -203,12 +206,15 @@ class TaskJournal:
         rows = self._table(entries)
         self._number += 1
         self._put(f"9{self._number:06}", [rows])
+
+    def tidy(self) -> None:
+        """Puts files together while the task runs, so that its end does not wait for that."""
         small = [it for it in self._files if it[0].rpartition("-")[2].startswith("9")]
-        if len(small) >= _FILES:
+        if len(small) >= _FILES or sum(size for _, size in small) >= 2 * _LARGE_BYTES:
             self._merge(small, "8")
 
     def finish(self) -> None:
-        """Puts the files of the task together."""
+        """Puts together what is left of the files of the task."""
         self._merge(self._files, "7")
 
     def _table(self, entries: pa.RecordBatch) -> pa.Table:
@@ -217,11 +223,12 @@ class TaskJournal:
         if self._plan.is_one:
             results = _without_mark(results)
         kinds, messages = self._judged(results, entries.column("kind"), entries.column("message"))
+        schema = self._stored
         columns: dict[str, Any] = {
             "key": entries.column("key"),
-            "function": pa.array([self._plan.function] * count, pa.string()),
-            "version": pa.array([self._plan.version] * count, pa.string()),
-            "at": pa.array([time.time_ns() // 1000] * count, pa.timestamp("us", "UTC")),
+            "function": pa.repeat(self._plan.function, count),
+            "version": pa.repeat(self._plan.version, count),
+            "at": pa.repeat(pa.scalar(time.time_ns() // 1000, schema.field("at").type), count),
             "attempt": entries.column("attempt"),
             "kind": pc.fill_null(kinds, OK),
             "message": messages,
@@ -230,7 +237,6 @@ class TaskJournal:
             "status": entries.column("status"),
             "request_id": _request_ids(results),
         }
-        schema = self._stored
         if self.keep_input and "input" in entries.schema.names:
             columns["input"] = entries.column("input")
             schema = stored(self._result_schema, pa.schema(list(columns["input"].type)))
@@ -269,13 +275,13 @@ class TaskJournal:
         """Puts files together. What goes wrong leaves them as they are."""
         part: list[str] = []
         size = 0
-        for name, bytes_of in [*files, ("", _LARGE_BYTES)]:
-            if size + bytes_of > _LARGE_BYTES:
+        for name, bytes_of in [it for it in files if it[1] < _LARGE_BYTES]:
+            if size + bytes_of > 2 * _LARGE_BYTES:
                 self._merge_part(part, level)
                 part, size = [], 0
-            if bytes_of < _LARGE_BYTES:
-                part.append(name)
-                size += bytes_of
+            part.append(name)
+            size += bytes_of
+        self._merge_part(part, level)
 
     def _merge_part(self, names: list[str], level: str) -> None:
         if len(names) < 2:  # noqa: PLR2004
@@ -329,14 +335,25 @@ def _write_groups(writer: parquet.ParquetWriter, tables: list[pa.Table]) -> None
 
 def _writer(sink: Any, schema: pa.Schema) -> parquet.ParquetWriter:
     options: dict[str, Any] = {
-        "compression": "zstd",
-        "use_dictionary": ["function", "version", "kind", "message"],
+        # A column that is compressed costs a context for each row group: those that are not are
+        # short as they stand, and keys are nothing but chance.
+        "compression": {path: "zstd" if "." in path else "none" for path in _leaves(schema)},
+        "use_dictionary": _REPEATED,
         "write_statistics": ["at", "kind"],
     }
     try:
         return parquet.ParquetWriter(sink, schema, write_page_checksum=True, **options)
     except TypeError:  # PyArrow 14
         return parquet.ParquetWriter(sink, schema, **options)
+
+
+@lru_cache(maxsize=8)
+def _leaves(schema: pa.Schema) -> list[str]:
+    """Returns the columns of a file, those within others with the names of all."""
+    sink = pa.BufferOutputStream()
+    parquet.write_table(schema.empty_table(), sink)
+    columns = parquet.ParquetFile(pa.BufferReader(sink.getvalue())).schema
+    return [columns.column(at).path for at in range(len(columns))]
 
 
 # -- keys of rows, also of those whose texts are not UTF-8

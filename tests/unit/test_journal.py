@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +21,7 @@ from sparkawait._plan import journal as plans
 from sparkawait._plan.plan import Chain
 from sparkawait._plan.resolve import resolve_unpickled
 from sparkawait._worker import journal as journals
+from sparkawait._worker import known_rows
 from sparkawait._worker.journal import KEY, KNOWN, TaskJournal
 from sparkawait._worker.known_rows import KnownRows
 from sparkawait.exceptions import AsyncIOError, ErrorKind
@@ -141,8 +143,7 @@ def test_files_of_a_task_become_one_and_rows_that_are_there_twice_count_once(tmp
     assert whole < min(parts)
     again = task(plan)
     assert known(again, rows(range(13))) == wanted
-    for name in parts:
-        (tmp_path / name).unlink()
+    assert files(tmp_path) == [whole]
     assert known(again, rows(range(13))) == wanted
 
 
@@ -205,9 +206,93 @@ def test_a_store_that_cannot_be_reached_for_a_moment_loses_no_file(tmp_path, mon
             raise OSError(msg)
 
         broken.setattr(plans.LocalFolder, "open", away)
+        broken.setattr(known_rows, "_PAUSES", (0, 0))
         with pytest.raises(OSError, match="connection reset"):
             known(reading, rows([1]))
     assert known(reading, rows([1])) == [["kept"]]
+
+
+class Busy(pa.PythonFile):
+    """A file whose store does not answer each time."""
+
+    errors: ClassVar[list[Exception]] = []
+
+    def read(self, nbytes=None):
+        if self.errors:
+            raise self.errors.pop()
+        return super().read(nbytes)
+
+
+@pytest.fixture
+def busy(monkeypatch):
+    """What reads of files end with, before others read."""
+    opened = plans.LocalFolder.open
+    monkeypatch.setattr(
+        plans.LocalFolder, "open", lambda self, name: Busy(opened(self, name), mode="r")
+    )
+    monkeypatch.setattr(known_rows, "_PAUSES", (0, 0))
+    yield Busy.errors
+    Busy.errors.clear()
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_store_that_is_busy_is_asked_again_and_its_files_are_not_torn(
+    tmp_path, told, busy, begun
+):
+    plan = plan_of(tmp_path)
+    write(plan, task(plan), [1], [["kept"]])
+    slow = OSError("AWS Error SLOW_DOWN during GetObject")
+    reading = task(plan) if begun else None
+    busy += [slow, slow]
+    assert known(reading or task(plan), rows([1])) == [["kept"]]
+    assert busy == []
+
+    reading = task(plan) if begun else None
+    busy += [slow] * 3
+    with pytest.raises((OSError, sa.ConfigurationError), match="SLOW_DOWN"):
+        known(reading or task(plan), rows([1]))
+    busy.clear()
+    assert known(reading or task(plan), rows([1])) == [["kept"]]
+    assert told == []
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_file_that_goes_while_it_is_read_was_put_together_with_others(
+    tmp_path, told, busy, monkeypatch, begun
+):
+    plan = plan_of(tmp_path)
+    writing = task(plan)
+    for number in range(2):
+        write(plan, writing, [number], [[f"a{number}"]])
+    reading = task(plan) if begun else None
+
+    def gone(self, nbytes=None):
+        monkeypatch.undo()  # once
+        writing.finish()
+        msg = "RESOURCE_NOT_FOUND during GetObject"
+        raise OSError(msg)
+
+    monkeypatch.setattr(known_rows, "_PAUSES", ())
+    monkeypatch.setattr(Busy, "read", gone)
+    assert known(reading or task(plan), rows(range(2))) == [["a0"], ["a1"]]
+    assert told == []
+
+
+def test_without_the_right_to_delete_no_row_is_written_three_times(tmp_path, monkeypatch):
+    def refused(_self, name):
+        msg = f"Access Denied: {name}"
+        raise OSError(msg)
+
+    plan = plan_of(tmp_path)
+    monkeypatch.setattr(plans.LocalFolder, "delete", refused)
+    monkeypatch.setattr(journals, "_FILES", 3)
+    writing = task(plan)
+    for number in range(17):
+        write(plan, writing, [number], [[f"a{number}"]])
+        writing.tidy()
+    writing.finish()
+    assert len(files(tmp_path)) == 17 + 1
+    assert known(task(plan), rows(range(17))) == [[f"a{it}"] for it in range(17)]
 
 
 class Memory(plans.Folder):
@@ -381,6 +466,15 @@ def test_a_row_has_one_key_whether_other_rows_are_unicode_or_not(tmp_path):
     good = journal._keys(rows([1, 3], ["a", "c"]))
     assert keys.take(pa.array([0, 2])).equals(good)
     assert len(set(keys.to_pylist())) == 3
+
+
+def test_a_row_keeps_its_key_beside_a_list_of_texts_that_are_not_unicode():
+    bad = pa.array([b"a", b"\xff"]).view(pa.string())
+    beside = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), bad)
+    alone = pa.array([["a"]])
+    keys = journals._keys_of(pa.record_batch([beside], ["texts"]), b"question")
+    assert keys[0] == journals._keys_of(pa.record_batch([alone], ["texts"]), b"question")[0]
+    assert keys[0] != keys[1]
 
 
 def test_a_row_is_known_in_a_batch_with_a_text_that_is_not_unicode(tmp_path):

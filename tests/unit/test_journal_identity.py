@@ -64,11 +64,18 @@ def test_secrets_and_connections_are_no_part_of_it(tmp_path, options):
         http(how="inner"),
         http(json={"q": sa.secret("PROMPT")}),
         sa.http.post(URL, "name int", json={"q": "{id}"}),
+        sa.http.post(URL, "name string not null", json={"q": "{id}"}),
     ],
-    ids=range(9),
+    ids=range(10),
 )
 def test_what_is_asked_and_what_is_made_of_the_answer_belong_to_it(tmp_path, other):
     assert not same(tmp_path, http(), other)
+
+
+def test_what_is_asked_is_not_shown(tmp_path):
+    plan = plan_of(tmp_path, http(headers={"X-Model": "key-331"}))
+    assert b"key-331" in plan.identity
+    assert "key-331" not in repr(plan)
 
 
 def test_stores_are_known_without_their_passwords(tmp_path):

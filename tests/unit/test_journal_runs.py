@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -28,11 +29,14 @@ class Service:
 
     def __init__(self) -> None:
         self.calls: Counter[int] = Counter()
+        self.silent_from: int | None = None
 
     def function(self):
         @sa.async_function("y int, z string")
         async def double(row):
             self.calls[row.x] += 1
+            if self.silent_from is not None and row.x >= self.silent_from:
+                await asyncio.Event().wait()
             if row.x % 11 == 3:
                 raise ValueError("odd")
             return [] if row.x % 7 == 5 else [{"y": 2 * row.x, "z": str(row.x)}] * (1 + row.x % 2)
@@ -80,9 +84,11 @@ def test_what_was_answered_before_a_reader_went_away_is_known(tmp_path):
     service = Service()
     kept = sa.Journal(tmp_path, version=7)
     options = {"journal": kept, "on_error": "null", "capacity": 13}
+    service.silent_from = 1013
     out = iter(saa.ordered_wait(numbers(3011), service.function(), **options))
     first = next(out)
     out.close()
+    service.silent_from = None
     called = dict(service.calls)
 
     rows = saa.ordered_wait(numbers(3011), service.function(), **options).to_table()

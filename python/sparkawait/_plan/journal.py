@@ -328,7 +328,7 @@ class JournalPlan:
     path: str = field(repr=False)  # which may have a password in it
     function: str
     version: str
-    identity: bytes
+    identity: bytes = field(repr=False)  # which has headers
     columns: tuple[str, ...] | None
     hidden: tuple[str, ...]
     shows_times: bool
@@ -484,6 +484,8 @@ def journal_of(
     said = {"asks": asks, "function": function.name, "returns": returned}
     if is_known and (zones := sorted({it for field in schema for it in _zones(field.type)})):
         said["zones"] = zones  # in which texts without one are read
+    if is_known and (required := getattr(function, "required", ())):
+        said["required"] = sorted(required)  # a null in one of them is a failure
     if journal.version is not None:
         said["version"] = str(journal.version)
     identity = json.dumps(said, sort_keys=True).encode()

@@ -67,13 +67,12 @@ class Commits:
             _logger.warning("the files of a journal were not put together: %s", error)
 
     def _write(self) -> None:
-        while (taken := self._port.take()) is not None:
-            number, entries = taken
-            try:
+        try:
+            while (taken := self._port.take()) is not None:
+                number, entries = taken
                 self._journal.write(entries)
-            except BaseException as error:  # noqa: BLE001 - raised again by the task
-                self._has_failed = True
-                self._port.failed(error)
-                return
-            self._port.committed(number)
-            self._journal.tidy()
+                self._port.committed(number)
+                self._journal.tidy()
+        except BaseException as error:  # noqa: BLE001 - raised again by the task
+            self._has_failed = True
+            self._port.failed(error)

@@ -22,6 +22,7 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
@@ -31,7 +32,7 @@ from pyarrow import compute, parquet
 from sparkawait._core import content_keys
 from sparkawait._plan.journal import Folder, JournalPlan, identity_in, reached, stored, whose
 from sparkawait._worker.feeder import with_bytes
-from sparkawait._worker.known_rows import OK, KnownRows, parquet_file, retyped
+from sparkawait._worker.known_rows import OK, PARTS, KnownRows, parquet_file, retyped
 from sparkawait.exceptions import AsyncIOError, ErrorKind
 
 __all__ = ["KEY", "KNOWN", "TaskJournal", "columns_of"]
@@ -136,6 +137,7 @@ class TaskJournal:
         self._name = f"{run}-s{stage}-p{partition}-a{attempt}"
         self._number = 0
         self._files: list[tuple[str, int]] = []
+        self._keeps_apart = False
         is_local = self._folder.is_local
         self.interval = 0.2 if is_local else 2.0
         self.max_bytes = _MEGABYTE if is_local else 8 * _MEGABYTE
@@ -257,9 +259,9 @@ class TaskJournal:
             told[entries[row]], said[entries[row]] = str(kind), message
         return pa.array(told, pa.string()), pa.array(said, pa.string())
 
-    def _put(self, number: str, tables: Iterable[pa.Table]) -> None:
+    def _put(self, number: str, tables: Iterable[pa.Table], parts: Iterable[str] = ()) -> None:
         name = f"{self._name}-{number}.parquet"
-        data = encoded(tables)
+        data = encoded(tables, parts)
         try:
             self._folder.write(name, data)
         except (OSError, pa.ArrowException) as error:
@@ -284,16 +286,18 @@ class TaskJournal:
         self._merge_part(part, level)
 
     def _merge_part(self, names: list[str], level: str) -> None:
-        if len(names) < 2:  # noqa: PLR2004
+        if len(names) < 2 or self._keeps_apart:  # noqa: PLR2004
             return
+        # Whatever comes of it, they are not written once more.
+        self._files = [it for it in self._files if it[0] not in names]
         try:
             self._number += 1
             # Before its parts in the order of names, so that it is taken where both are there.
-            self._put(f"{level}{self._number:06}", self._groups_of(names))
+            self._put(f"{level}{self._number:06}", self._groups_of(names), names)
             for name in names:
                 self._folder.delete(name)
-            self._files = [it for it in self._files if it[0] not in names]
         except (OSError, pa.ArrowException, AsyncIOError) as error:
+            self._keeps_apart = True
             _logger.warning(
                 "files of the journal at %s stay apart, as they could not be put together: %s",
                 self._folder.path,
@@ -307,14 +311,20 @@ class TaskJournal:
                     yield file.read_row_group(group, use_threads=False)
 
 
-def encoded(tables: Iterable[pa.Table]) -> Any:
-    """Returns the bytes of a file with the rows of some tables, in row groups of one size."""
+def encoded(tables: Iterable[pa.Table], parts: Iterable[str] = ()) -> Any:
+    """Returns the bytes of a file with the rows of some tables, in row groups of one size.
+
+    Args:
+        tables: The rows.
+        parts: The files that they come from, which whoever reads the file may delete.
+    """
+    metadata = {PARTS: " ".join(parts).encode()}
     sink = pa.BufferOutputStream()
     writer: parquet.ParquetWriter | None = None
     held: list[pa.Table] = []
     for table in tables:
         if writer is None:
-            writer = _writer(sink, table.schema)
+            writer = _writer(sink, table.schema.with_metadata(metadata))
         held.append(table)
         rows, size = sum(it.num_rows for it in held), sum(it.nbytes for it in held)
         if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
@@ -334,10 +344,11 @@ def _write_groups(writer: parquet.ParquetWriter, tables: list[pa.Table]) -> None
 
 
 def _writer(sink: Any, schema: pa.Schema) -> parquet.ParquetWriter:
+    paths = _leaves(schema.remove_metadata())
     options: dict[str, Any] = {
         # A column that is compressed costs a context for each row group: those that are not are
         # short as they stand, and keys are nothing but chance.
-        "compression": {path: "zstd" if "." in path else "none" for path in _leaves(schema)},
+        "compression": {path: "zstd" if "." in path else "none" for path in paths},
         "use_dictionary": _REPEATED,
         "write_statistics": ["at", "kind"],
     }
@@ -360,12 +371,12 @@ def _leaves(schema: pa.Schema) -> list[str]:
 
 
 def _keys_of(batch: pa.RecordBatch, identity: bytes) -> Any:
-    try:
-        return content_keys(batch, identity)
-    except pa.ArrowException:
-        count = batch.num_rows
-        if count <= 1:
-            return content_keys(with_bytes(batch), identity)
+    count = batch.num_rows
+    with suppress(pa.ArrowException):
+        # A row that is alone has nothing of the texts of its neighbours.
+        return content_keys(batch if count != 1 else batch.take(pa.array([0])), identity)
+    if count <= 1:
+        return content_keys(with_bytes(batch), identity)
     # A row has the key that it has in any other batch.
     halves = batch.slice(0, count // 2), batch.slice(count // 2)
     return pa.concat_arrays([_keys_of(it, identity) for it in halves])

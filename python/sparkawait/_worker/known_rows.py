@@ -19,10 +19,12 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from time import sleep
+from typing import Any, TypeAlias, TypeVar, cast
 
 import pyarrow as pa
 from pyarrow import compute, parquet
@@ -31,7 +33,7 @@ from sparkawait._checks import warn_once
 from sparkawait._core import KeyTable
 from sparkawait._plan.journal import Folder
 
-__all__ = ["OK", "KnownRows", "parquet_file", "retyped"]
+__all__ = ["OK", "PARTS", "KnownRows", "parquet_file", "retyped"]
 
 pc: Any = compute
 SUFFIX = ".parquet"
@@ -55,6 +57,11 @@ _SMALL_BYTES = 8 << 20
 _READERS = 16
 _TELLING_BYTES = 256 << 20
 _LOOKS = 3
+_PAUSES = (0.1, 0.5)
+"""Seconds before a store is asked again that has not answered."""
+PARTS = b"sparkawait.parts"
+"""Names the files that were put together in one, in the metadata of that."""
+_T = TypeVar("_T")
 
 
 def _is_file(name: str) -> bool:
@@ -72,6 +79,71 @@ def parquet_file(source: Any) -> parquet.ParquetFile:
         return parquet.ParquetFile(source, page_checksum_verification=True)
     except TypeError:  # PyArrow 14
         return parquet.ParquetFile(source)
+
+
+def _patiently(work: Callable[[], _T]) -> _T:
+    """Returns what `work` reads from a store, which may be too busy to answer once."""
+    for pause in _PAUSES:
+        with suppress(OSError):
+            try:
+                return work()
+            except FileNotFoundError:
+                break
+        sleep(pause)
+    return work()
+
+
+class _Source:
+    """A file that is read. What its store does not answer is no fault of the file.
+
+    Attributes:
+        error: Why it could not be read.
+    """
+
+    def __init__(self, file: Any) -> None:
+        """Takes an open file."""
+        self._file = file
+        self._rows: parquet.ParquetFile | None = None
+        self.error: Exception | None = None
+
+    @property
+    def rows(self) -> parquet.ParquetFile:
+        """What has its rows."""
+        if self._rows is None:
+            self._rows = parquet_file(pa.PythonFile(cast("Any", self), "r"))
+        return self._rows
+
+    def read(self, count: int = -1) -> Any:
+        """Reads from where the file is."""
+        at = self._file.tell()
+
+        def read() -> Any:
+            self._file.seek(at)
+            return self._file.read(None if count < 0 else count)
+
+        try:
+            return _patiently(read)
+        except Exception as error:
+            self.error = error
+            raise
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._file.closed
+
+    def seek(self, position: int, whence: int = 0) -> int:
+        """Goes to a position."""
+        return self._file.seek(position, whence)
+
+    def tell(self) -> int:
+        """Returns the position."""
+        return self._file.tell()
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._rows = None
+        self._file.close()
 
 
 _Stamp: TypeAlias = tuple[int | None, int | None]
@@ -113,13 +185,14 @@ class KnownRows:
         self._next = 0
         self._groups: OrderedDict[tuple[int, int], Any] = OrderedDict()
         self._kept_bytes = 0
-        self._opened: OrderedDict[int, parquet.ParquetFile] = OrderedDict()
+        self._opened: OrderedDict[int, _Source] = OrderedDict()
         self._begin()
 
     def _begin(self) -> None:
         self._table = KeyTable(self._takes_newest)
         self._files: dict[int, _File] = {}
         self._unused: dict[str, _Stamp] = {}
+        self._parts: set[str] = set()
         self._forget_groups(set())
 
     def __len__(self) -> int:
@@ -175,10 +248,14 @@ class KnownRows:
         ]
         are_whole = True
         for name, stamp, source in self._sources(new):
-            if source is None:
+            if name in self._parts:
+                continue
+            if source is None or not self._add(name, stamp, source, oldest):
                 are_whole = False
-            else:
-                self._add(name, stamp, source, oldest)
+        # Their task has died between the two steps.
+        for name in self._parts & {*listed}:
+            with suppress(OSError):
+                self._folder.delete(name)
         return are_whole
 
     def _sources(self, files: list[Any]) -> Iterator[tuple[str, Any, Any]]:
@@ -195,23 +272,42 @@ class KnownRows:
                 for (name, stamp), source in zip(part, read, strict=True):
                     yield name, stamp, source
 
-    def _source(self, name: str, stamp: _Stamp) -> Any:
+    def _source(self, name: str, stamp: _Stamp) -> _Source | None:
+        size, source = stamp[0], None
         try:
-            file = self._folder.open(name)
+            source = _Source(_patiently(lambda: self._folder.open(name)))
+            if size is None or size > _SMALL_BYTES or self._folder.is_local:
+                return source
+            with closing(source):
+                return _Source(pa.BufferReader(source.read()))
         except FileNotFoundError:
             return None
-        size = stamp[0]
-        if size is None or size > _SMALL_BYTES:
-            return file
-        with file:
-            return pa.BufferReader(file.read_buffer())
+        except OSError:
+            if source is not None and self._is_gone(name, source):
+                return None
+            raise
 
-    def _add(self, name: str, stamp: _Stamp, source: Any, oldest: int | None) -> None:
+    def _is_gone(self, name: str, source: _Source) -> bool:
+        """Returns whether a file that was not read to its end is gone, or else is not whole.
+
+        Raises:
+            OSError: If it is there, and the store does not answer: it is as good as before.
+        """
+        if source.error is None:
+            return False
+        if name in self._folder.names():
+            raise source.error
+        return True
+
+    def _add(self, name: str, stamp: _Stamp, source: _Source, oldest: int | None) -> bool:
+        """Reads the keys of a file; returns whether it was there until its end."""
         number, self._next = self._next, self._next + 1
         starts: list[int] = []
         try:
-            with parquet_file(source) as file:
-                _check_columns(file.schema_arrow, self._result)
+            with closing(source):
+                file = source.rows
+                schema = file.schema_arrow
+                _check_columns(schema, self._result)
                 first = 0
                 for group in range(file.num_row_groups):
                     starts.append(first)
@@ -220,10 +316,13 @@ class KnownRows:
                     first += rows.num_rows
         except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
             self._table.forget([number])
-            self._folder.open(name).close()  # as where rows are read
+            if self._is_gone(name, source):
+                return False
             self._leave_out(name, stamp, error)
         else:
             self._files[number] = _File(name, stamp, starts)
+            self._parts |= {*(schema.metadata or {}).get(PARTS, b"").decode().split()}
+        return True
 
     def _add_rows(
         self, number: int, name: str, first: int, rows: pa.Table, oldest: int | None
@@ -304,8 +403,10 @@ class KnownRows:
             self._groups.move_to_end((number, group))
             return held
         known = self._files[number]
+        source = None
         try:
-            rows = self._file(number).read_row_group(group, READ, use_threads=False)
+            source = self._opened_file(number)
+            rows = source.rows.read_row_group(group, READ, use_threads=False)
             # Others may have written the same as other types: Spark has no bytes of one width.
             columns = [_cast(rows[name], it) for name, it in _TYPES.items()]
             columns.append(retyped(_one(rows["result"]), self._result))
@@ -314,10 +415,13 @@ class KnownRows:
             self._forget(number)
             return None
         except (pa.ArrowException, OSError, ValueError) as error:
-            # Raises where the store cannot be reached: its files are as good as before.
-            self._folder.open(known.name).close()
+            if source is None:
+                raise  # the store cannot be reached: its files are as good as before
+            self._close(number)
+            is_gone = self._is_gone(known.name, source)
             self._forget(number)
-            self._leave_out(known.name, known.stamp, error)
+            if not is_gone:
+                self._leave_out(known.name, known.stamp, error)
             return None
         self._groups[number, group] = held
         self._kept_bytes += held.nbytes
@@ -326,14 +430,19 @@ class KnownRows:
             self._kept_bytes -= dropped.nbytes
         return held
 
-    def _file(self, number: int) -> parquet.ParquetFile:
-        file = self._opened.pop(number, None)
-        if file is None:
-            file = parquet_file(self._folder.open(self._files[number].name))
-        self._opened[number] = file
+    def _opened_file(self, number: int) -> _Source:
+        source = self._opened.pop(number, None)
+        if source is None:
+            source = self._source(self._files[number].name, (None, None))
+            if source is None:
+                raise FileNotFoundError
+        self._opened[number] = source
         while len(self._opened) > _OPEN_FILES:
-            self._opened.popitem(last=False)[1].close(force=True)
-        return file
+            self._close(next(iter(self._opened)))
+        return source
+
+    def _close(self, number: int) -> None:
+        self._opened.pop(number).close()
 
     def _forget(self, number: int) -> None:
         self._table.forget([number])
@@ -344,7 +453,7 @@ class KnownRows:
         for place in [it for it in self._groups if it[0] not in kept]:
             self._kept_bytes -= self._groups.pop(place).nbytes
         for number in [it for it in self._opened if it not in kept]:
-            self._opened.pop(number).close(force=True)
+            self._close(number)
 
 
 def _task_of(name: str) -> str:

@@ -62,8 +62,10 @@ class Again:
         options = own.over(plan.options)
         journal = plan.journal
         if journal is not None:
-            # The same row, and another question.
-            journal = replace(journal, identity=journal.identity + b" again")
+            # The same row, and another question, in which is what was said and what was wrong.
+            columns = journal.columns and (*journal.columns, ANSWER, REASON)
+            identity = journal.identity + b" again"
+            journal = replace(journal, identity=identity, columns=columns)
         self._plan = replace(
             plan,
             function=function,

@@ -288,7 +288,7 @@ class TaskJournal:
     def _merge_part(self, names: list[str], level: str) -> None:
         if len(names) < 2 or self._keeps_apart:  # noqa: PLR2004
             return
-        # Whatever comes of it, they are not written once more.
+        # They are written once more at most, also where that fails.
         self._files = [it for it in self._files if it[0] not in names]
         try:
             self._number += 1
@@ -316,7 +316,7 @@ def encoded(tables: Iterable[pa.Table], parts: Iterable[str] = ()) -> Any:
 
     Args:
         tables: The rows.
-        parts: The files that they come from, which whoever reads the file may delete.
+        parts: The files that they come from, which readers of the file may delete.
     """
     metadata = {PARTS: " ".join(parts).encode()}
     sink = pa.BufferOutputStream()
@@ -346,8 +346,8 @@ def _write_groups(writer: parquet.ParquetWriter, tables: list[pa.Table]) -> None
 def _writer(sink: Any, schema: pa.Schema) -> parquet.ParquetWriter:
     paths = _leaves(schema.remove_metadata())
     options: dict[str, Any] = {
-        # A column that is compressed costs a context for each row group: those that are not are
-        # short as they stand, and keys are nothing but chance.
+        # A column that is compressed costs a context for each row group. The others are short as
+        # they stand, and keys are random.
         "compression": {path: "zstd" if "." in path else "none" for path in paths},
         "use_dictionary": _REPEATED,
         "write_statistics": ["at", "kind"],

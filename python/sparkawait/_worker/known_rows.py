@@ -94,7 +94,7 @@ def _patiently(work: Callable[[], _T]) -> _T:
 
 
 class _Source:
-    """A file that is read. What its store does not answer is no fault of the file.
+    """A file that is read. It knows whether the store has failed, or the file is not whole.
 
     Attributes:
         error: Why it could not be read.

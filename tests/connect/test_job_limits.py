@@ -28,7 +28,8 @@ from sparkawait.exceptions import ErrorKind
 from sparkawait.rate_limit import ALONE, Sharing
 from tests.support.redis_cluster import RedisCluster
 from tests.support.redis_server import RedisServer
-from tests.support.waiting import wait_until
+from tests.support.servers import LOOPBACK, free_port
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 SECRET = "a secret of the job"  # noqa: S105 - of a test
 SCRIPT = Path(__file__).parents[2] / "rust" / "lease" / "src" / "exchange.lua"
@@ -89,7 +90,7 @@ class Worker:
         self.process.stdout.close()
 
     def wait(self):
-        assert self.process.wait(20) == 0
+        assert self.process.wait(PATIENCE_SECONDS) == 0
         self._reader.join()
         return self.rows
 
@@ -131,11 +132,13 @@ def test_workers_share_a_rate_and_one_that_stands_still_does_not_exceed_it(addre
     assert most_beyond(begun, 97, 97) <= 1, "what stood between the permit and the call"
 
 
-def test_a_rate_that_is_changed_holds_half_a_second_later_in_all_workers(address):
+def test_a_rate_that_is_changed_holds_for_workers_that_run(address):
+    """How soon, and how exactly, is tested in ``rust/lease``, with a clock that stands."""
     rate = {"rate": "10/min", "burst": 1, "name": "to be changed"}
     limit = sa.RateLimit(**rate, server=address)
+    rows = 2_003
     with ExitStack() as stack:
-        start = [stack.enter_context(Worker(address, ["RateLimit", rate], 600)) for _ in range(2)]
+        start = [stack.enter_context(Worker(address, ["RateLimit", rate], rows)) for _ in range(2)]
         wait_until(lambda: any(it.begun for it in start))
 
         def change(value):
@@ -143,21 +146,21 @@ def test_a_rate_that_is_changed_holds_half_a_second_later_in_all_workers(address
             limit_now("", limit.terms("", ALONE), anew.terms("", ALONE))
             return time.monotonic()
 
-        def begun():
-            return sorted(at for it in start for at in it.begun)
+        def are_slow(since):
+            """Whether seven calls came about as slowly as the lower rate has them."""
+            begun = sorted(at for it in start for at in it.begun if at > since)
+            pairs = zip(begun, begun[6:], strict=False)
+            return any(last - first > 0.9 * 6 / 13 for first, last in pairs)
 
-        raised = change("300/s")
-        before = len(begun())
-        wait_until(lambda: len(begun()) > 450)
+        change("300/s")
+        # They would take many minutes.
+        wait_until(lambda: sum(len(it.begun) for it in start) > 131)
         lowered = change("13/s")
-        wait_until(lambda: begun()[-1] > lowered + 1.7)
+        wait_until(lambda: are_slow(lowered))
+        assert any(len(it.begun) < rows for it in start), "there are calls left to be slow"
         change("9973/s")
-        rows = [it.wait() for it in start]
-    assert rows == [dict.fromkeys(range(600), "None")] * 2
-    assert begun()[before] - raised < 0.5 + 0.3, "on a busy machine"
-    between = [it for it in begun() if lowered + 0.5 <= it <= lowered + 1.7]
-    assert most_beyond(between, 13, 13) <= 1, "what stood between the permit and the call"
-    assert len(between) >= 10
+        left = [it.wait() for it in start]
+    assert left == [dict.fromkeys(range(rows), "None")] * 2
     assert limit_now("", limit.terms("", ALONE), None)[0] == 9973
 
 
@@ -257,35 +260,46 @@ def test_the_client_of_redis_for_python_speaks_to_it(driver, protocol):
 
 
 def test_who_does_not_say_the_secret_within_a_second_is_hung_up_on(driver):
-    with socket.create_connection(("127.0.0.1", driver.port), 5) as silent:
-        start = time.monotonic()
+    start = time.monotonic()
+    with socket.create_connection((LOOPBACK, driver.port), PATIENCE_SECONDS) as silent:
         silent.sendall(b"*2\r\n$4\r\nAUTH\r\n")
         assert silent.recv(99) == b""
-        assert 0.9 < time.monotonic() - start < 4
+        assert time.monotonic() - start > 0.9
 
 
 def test_it_ends_with_its_connections_when_it_is_dropped():
     server = LimitServer("127.0.0.1", 0, SECRET)
-    with socket.create_connection(("127.0.0.1", server.port), 5) as client:
+    with socket.create_connection((LOOPBACK, server.port), PATIENCE_SECONDS) as client:
         client.sendall(f"*2\r\n$4\r\nAUTH\r\n${len(SECRET)}\r\n{SECRET}\r\n".encode())
         assert client.recv(99) == b"+OK\r\n"
         port = server.port
         del server
         assert client.recv(99) == b""
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", port), 5)
+    # Its connections may end a moment before nobody listens any more.
+    wait_until(lambda: is_refused(port))
 
 
-def test_calls_wait_for_a_server_that_is_not_there_yet(caplog):
-    """The task says where it should be; calls begin when it is there."""
-    with closing(socket.socket()) as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
+def is_refused(port):
+    try:
+        socket.create_connection((LOOPBACK, port), PATIENCE_SECONDS).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def test_calls_wait_for_a_server_that_is_not_there_yet():
+    port = free_port()
     limit = ["RateLimit", {"rate": "97/s", "name": "late"}]
-    url = f"redis://:{SECRET.replace(' ', '%20')}@127.0.0.1:{port}"
-    with Worker(url, limit, 13) as worker:
-        wait_until(lambda: worker.process.poll() is None)
-        server = LimitServer("127.0.0.1", port, SECRET)
+    url = f"redis://:{SECRET.replace(' ', '%20')}@{LOOPBACK}:{port}"
+    with ExitStack() as stack:
+        # Hangs up on the first question, so that it is certain that one was asked before.
+        asked = stack.enter_context(socket.create_server((LOOPBACK, port)))
+        worker = stack.enter_context(Worker(url, limit, 13))
+        asked.settimeout(PATIENCE_SECONDS)
+        question, _ = asked.accept()
+        asked.close()
+        question.close()
+        server = LimitServer(LOOPBACK, port, SECRET)
         assert worker.wait() == dict.fromkeys(range(13), "None")
         del server
 
@@ -322,14 +336,18 @@ def port_that_drops():
 
 
 def times_without_server(closed, limit, rows, **sharing):
-    """Returns when calls began, of a task whose driver is not reached."""
+    """Returns when calls of a task began whose driver is not reached, and the permits taken."""
+    totals = {}
     with closed() as port:
         server = f"redis://:guessed@127.0.0.1:{port}"
         place = Placed(Sharing("app-13", 7, 1, server, server, **sharing))
         options = {"rate_limit": limit, "timeout": None, "place": place}
         plan = resolve_unpickled("unordered", begin, input_schema=None, **options)
-        out = arrow.run(plan, iter([pa.record_batch({"id": range(rows)})]))
-        return sorted(at for batch in out for at in batch["at"].to_pylist())
+        rows = iter([pa.record_batch({"id": range(rows)})])
+        out = arrow.run(plan, rows, on_metrics=totals.update)
+        times = sorted(at for batch in out for at in batch["at"].to_pylist())
+    [taken] = totals["rate_limits"].values()
+    return times, taken["permits"]
 
 
 @sa.async_function("at double")
@@ -340,11 +358,15 @@ async def begin(row):
 @pytest.mark.parametrize(
     "closed", [pytest.param(port_that_refuses, marks=pytest.mark.nightly), port_that_drops]
 )
-def test_a_limit_without_a_scope_is_each_tasks_where_the_driver_is_not_reached(closed, caplog):
+def test_a_limit_without_a_scope_is_each_tasks_where_the_driver_is_not_reached(
+    closed, caplog, monkeypatch, tmp_path
+):
+    # Where it is noted of an address that this has been told.
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     start = time.monotonic()
-    times = times_without_server(closed, "97/s", 131, is_usual=True)
-    assert 4 < times[0] - start < 7
-    assert most_beyond(times, 97, 97) <= 1
+    times, permits = times_without_server(closed, "97/s", 131, is_usual=True)
+    assert times[0] - start > 4
+    assert len(times) == permits == 131
     (told,) = [it for it in caplog.messages if "not reached from this host" in it]
     assert "127.0.0.1:" in told
     assert "each task has the whole of it" in told
@@ -359,7 +381,9 @@ def test_calls_wait_for_a_server_that_nobody_reaches_and_then_have_the_part_of_a
     closed, caplog
 ):
     start = time.monotonic()
-    times = times_without_server(closed, sa.RateLimit("97/s", scope="job"), 41)
-    assert 29 < times[0] - start < 34
-    assert most_beyond(times, 97 / 7, 1) <= 1
+    times, permits = times_without_server(closed, sa.RateLimit("97/s", scope="job"), 41)
+    assert times[0] - start > 29
+    assert len(times) == permits == 41
+    # As a part of seven has them, of which the first may be late; the whole would take 0.4 s.
+    assert times[-1] - times[0] > 0.5 * 40 * 7 / 97
     assert "after 30 s each task has its part" in caplog.text

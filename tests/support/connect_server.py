@@ -13,6 +13,8 @@ __all__ = ["at_a_free_port"]
 
 LOOPBACK = "127.0.0.1"
 
+_held: list[socket.socket] = []
+
 
 def at_a_free_port(builder: SparkSession.Builder) -> SparkSession.Builder:
     """Has the server of ``remote("local[..]")`` and its client meet at a port of their own.
@@ -22,9 +24,12 @@ def at_a_free_port(builder: SparkSession.Builder) -> SparkSession.Builder:
     """
     from pyspark.sql.connect.client import core
 
-    with socket.socket() as free:
-        free.bind((LOOPBACK, 0))
-        port = free.getsockname()[1]
+    # Bound until the process ends, so that nobody else gets the port; the server may reuse it.
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind((LOOPBACK, 0))
+    _held.append(held)
+    port = held.getsockname()[1]
     # Since Spark 4.0 the channel by TCP is a class of its own.
     channel = getattr(core, "DefaultChannelBuilder", core.ChannelBuilder)
     channel.default_port = staticmethod(lambda: port)

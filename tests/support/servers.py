@@ -28,18 +28,20 @@ STOP_SECONDS = 10.0
 """A server that is asked to stop and has not ended by then is killed."""
 
 
-_given: set[int] = set()
+_held: list[socket.socket] = []
 
 
 def free_port() -> int:
-    """Returns a port of the loopback interface that nobody listens on, another one each time."""
-    while True:
-        with socket.socket() as probe:
-            probe.bind((LOOPBACK, 0))
-            port = probe.getsockname()[1]
-        if port not in _given:
-            _given.add(port)
-            return port
+    """Returns a port of the loopback interface that nobody else is given, and nobody listens on.
+
+    It stays bound until the process ends: the system gives it to nobody who asks for any port, and
+    who connects is refused. A server that sets ``SO_REUSEADDR``, as most do, can listen there.
+    """
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind((LOOPBACK, 0))
+    _held.append(held)
+    return held.getsockname()[1]
 
 
 def find_program(name: str) -> str:

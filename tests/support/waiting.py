@@ -6,9 +6,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-__all__ = ["wait_until"]
+__all__ = ["PATIENCE_SECONDS", "wait_until"]
 
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 90.0
 
 
 def wait_until(condition: Callable[[], bool], patience: float = PATIENCE_SECONDS) -> None:

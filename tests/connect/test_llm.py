@@ -275,6 +275,116 @@ def test_a_row_that_was_told_nothing_is_asked_again_and_has_no_silent_null():
     assert [row["error"]["kind"] for row in rows] == ["result-schema-mismatch"] * 2
 
 
+EMPTY = [
+    ("chat", {"error": {"code": 502, "message": "no room"}}, "no room"),
+    ("chat", {"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 0}}, "nothing"),
+    ("chat", {"choices": [{"message": {"content": None}, "finish_reason": None}]}, "nothing"),
+    ("messages", {"type": "error", "error": {"type": "x", "message": "no room"}}, "no room"),
+]
+
+
+@pytest.mark.parametrize(("api", "reply", "words"), EMPTY)
+def test_a_reply_without_an_answer_is_a_failure_that_a_journal_asks_again(
+    tmp_path, api, reply, words
+):
+    body = json.dumps(reply).encode()
+    with ScriptedServer(lambda _target, _before: (200, {}, body)) as server:
+        ask = sa.llm.chat("{x}!", model="m", base_url=server.url, api=api, max_tokens=9)
+        told = {"on_error": "capture", "journal": str(tmp_path / "journal")}
+        for calls in (1, 2):
+            found, none = called(["a", None], ask, **told)
+            assert found["error"]["kind"] == "result-schema-mismatch"
+            assert words in found["error"]["message"]
+            assert (none["answer"], none["error"]) == (None, None)
+            assert len(server.targets) == calls
+
+
+def test_an_empty_refusal_is_none_and_a_reason_may_say_more():
+    def reply(**choice):
+        return (200, {}, json.dumps({"choices": [choice], "usage": None}).encode())
+
+    said = {"content": "fine", "refusal": ""}
+    replies = iter(
+        [
+            reply(message=said, finish_reason="stop"),
+            reply(message={"content": "so"}, finish_reason="content_filter: SAFETY"),
+        ]
+    )
+    with ScriptedServer(lambda _target, _before: next(replies)) as server:
+        ask = sa.llm.chat("{x}", model="m", base_url=server.url)
+        good, bad = called(["a", "b"], ask, on_error="capture", max_concurrency=1)
+    assert (good["answer"], good["error"]) == ("fine", None)
+    assert bad["error"]["kind"] == "content-filter"
+
+
+@pytest.mark.parametrize(
+    ("base_url", "word"),
+    [
+        (None, "max_completion_tokens"),
+        ("https://api.openai.com/v1", "max_completion_tokens"),
+        ("https://eu.api.openai.com/v1", "max_completion_tokens"),
+        ("https://x.openai.azure.com/openai/v1?api-version=1", "max_completion_tokens"),
+        ("https://x.services.ai.azure.com/models", "max_completion_tokens"),
+        ("http://127.0.0.1/openai.com", "max_tokens"),
+        ("https://openai.com.example.org/v1", "max_tokens"),
+    ],
+)
+def test_most_tokens_are_told_in_the_word_of_the_service(base_url, word):
+    ask = sa.llm.chat("{x}", model="m", base_url=base_url, api_key="k", max_tokens=7)
+    body = str(ask.description())
+    assert f'"{word}"' in body or f"'{word}'" in body
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"extra": {"n": 50}},
+        {"extra": {"max_tokens": 500}},
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
+    ],
+)
+def test_a_budget_knows_the_most_that_a_call_costs(given):
+    price = {"input": 1.0, "output": 1.0}
+    with pytest.raises(ConfigurationError, match="`budget`"):
+        sa.llm.chat("{x}", model="m", price=price, budget=1.0, max_tokens=7, **given)
+
+
+def test_a_budget_counts_bytes_of_texts_only(server):
+    price = {"input": 1.0, "output": 1.0}
+    ask = chat(server, "{x}", price=price, budget=1.0, max_tokens=7)
+    rows = pa.table({"x": [["long"] * 300]})
+    with pytest.raises(ConfigurationError, match="columns of texts"):
+        sa.arrow.unordered_wait(rows, ask).to_table()
+
+
+@pytest.mark.parametrize("cache", [True, sa.Cache(key="x")])
+def test_what_is_asked_again_is_another_question_for_a_cache(server, cache):
+    ask = chat(server, schema=Rated, repair=1)
+    texts = ["a [[invalid once]]"] * 3 + ["b"]
+    rows = called(texts, ask, "unordered", cache=cache, on_error="capture")
+    assert [row["error"] for row in rows] == [None] * 4
+    assert server.stats()["answered"] == 3
+
+
+def test_another_reason_is_another_question_for_a_journal(tmp_path):
+    def rule(most):
+        return create_model("Named", name=(str, Field(max_length=most)))
+
+    names = iter(["ten letters", "eight..", "two"])
+    with ModelServer(lambda _: {"name": next(names)}) as server:
+        told = {"on_error": "capture", "journal": str(tmp_path / "journal")}
+        asks = [chat(server, schema=rule(most), repair=1) for most in (8, 3)]
+        first, second = (called(["x"], ask, **told)[0]["name"] for ask in asks)
+    assert (first, second) == ("eight..", "two")
+
+
+def test_an_estimate_of_no_rows_is_nothing(server):
+    price = {"input": 1.0, "output": 1.0}
+    table = pa.table({"x": pa.array([], pa.string())})
+    found = sa.llm.estimate(table, chat(server, price=price), ask=3)
+    assert (found.rows, found.cost) == (0, (0, 0))
+
+
 def test_all_parts_of_an_answer_are_put_together_beside_rows_without_one():
     def parts(*texts):
         return [{"type": "text", "text": it} for it in texts]
@@ -322,6 +432,21 @@ def test_a_journal_may_keep_failures_with_what_they_have_cost(server, tmp_path):
     assert called(texts, ask, **told) == first
     assert server.stats()["answered"] == 5
     assert all(row["cost"] > 0 for row in first[:5])
+
+
+@pytest.mark.parametrize("price", [None, {"input": 2.0, "output": 10.0}])
+def test_the_cost_in_a_journal_is_money_and_never_tokens(server, tmp_path, price):
+    ask = chat(server, price=price, tpm=100_000, also=["usage"])
+    texts = ["a", "b", "a", "[[refusal]]", None]
+    told = {"on_error": "capture", "cache": True, "journal": str(tmp_path / "journal")}
+    called(texts, ask, max_concurrency=1, **told)
+    costs = [row["cost"] for row in pq.read_table(tmp_path / "journal").to_pylist()]
+    stats = server.stats()
+    if price is None:
+        assert set(costs) == {None}
+    else:
+        paid = (2 * stats["input_tokens"] + 10 * stats["output_tokens"]) / 1e6
+        assert sum(it or 0 for it in costs) == pytest.approx(paid)
 
 
 def test_a_row_that_the_rules_of_a_class_refuse_is_asked_for_again(tmp_path):

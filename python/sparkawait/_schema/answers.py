@@ -31,6 +31,8 @@ class Answers:
         paths: JSON paths of columns that have other names there.
         model: The class that they are held to.
         text: The column with the text of the answer.
+        status: That with the status of the reply: a row that was not asked for has none.
+        said: That with the words of a service that has no answer.
         ended: That with the reason why it ended.
         refusal: That with the words of a refusal, if the service has one.
         kinds: The failures that reasons are.
@@ -47,6 +49,8 @@ class Answers:
     schema: pa.Schema
     is_json: bool
     text: str
+    status: str
+    said: str
     ended: str
     refusal: str | None
     kinds: Mapping[str, ErrorKind]

@@ -21,10 +21,10 @@ import socket
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any, TypeAlias, cast
+from typing import Any, Protocol, cast
 
 import pyarrow as pa
 from pyarrow import compute, parquet
@@ -73,9 +73,6 @@ def columns_of(result_schema: pa.Schema) -> pa.Schema:
     )
 
 
-Judge: TypeAlias = Callable[[pa.RecordBatch], Mapping[int, tuple[str, str]]]
-"""Finds the rows of results that fail when they leave, with kind and message."""
-
 _known: OrderedDict[tuple[Any, ...], KnownRows] = OrderedDict()
 """What the tasks of this process know of folders, the one that was used last behind the others."""
 
@@ -91,6 +88,18 @@ def _known_rows(plan: JournalPlan, folder: Folder, result: Any) -> KnownRows:
     while len(_known) > _MOST_FOLDERS:
         _known.popitem(last=False)
     return found
+
+
+class Judge(Protocol):
+    """Looks at results as the journal does: before they leave."""
+
+    def failures(self, results: pa.RecordBatch, /) -> Mapping[int, tuple[str, str]]:
+        """Returns the rows that fail when they leave, with kind and message."""
+        ...
+
+    def costs(self, results: pa.RecordBatch, /) -> Any:
+        """Returns what the calls have cost; ``None`` if limits know that."""
+        ...
 
 
 class TaskJournal:
@@ -224,7 +233,7 @@ class TaskJournal:
         results = entries.column("result")
         if self._plan.is_one:
             results = _without_mark(results)
-        kinds, messages = self._judged(results, entries.column("kind"), entries.column("message"))
+        kinds, messages, costs = self._judged(results, entries)
         schema = self._stored
         columns: dict[str, Any] = {
             "key": entries.column("key"),
@@ -235,7 +244,7 @@ class TaskJournal:
             "kind": pc.fill_null(kinds, OK),
             "message": messages,
             "result": results,
-            "cost": entries.column("cost"),
+            "cost": costs,
             "status": entries.column("status"),
             "request_id": _request_ids(results),
         }
@@ -245,19 +254,23 @@ class TaskJournal:
         arrays = [retyped(columns[it.name], it.type) for it in schema]
         return pa.Table.from_arrays(arrays, schema=schema)
 
-    def _judged(self, results: Any, kinds: Any, messages: Any) -> tuple[Any, Any]:
-        """Returns kinds and messages with those of results that fail when they leave."""
-        rows = results.flatten()
-        if self._judge is None or not len(rows):
-            return kinds, messages
-        failures = self._judge(pa.RecordBatch.from_struct_array(rows))
-        if not failures:
-            return kinds, messages
+    def _judged(self, results: Any, entries: pa.RecordBatch) -> tuple[Any, Any, Any]:
+        """Returns kinds, messages and costs, as the judge sees them."""
+        kinds, messages, costs = (entries.column(it) for it in ("kind", "message", "cost"))
+        if self._judge is None:
+            return kinds, messages, costs
+        flat, owners = results.flatten(), pc.list_parent_indices(results)
+        rows = pa.RecordBatch.from_struct_array(flat)
         told, said = kinds.to_pylist(), messages.to_pylist()
-        entries = pc.list_parent_indices(results).to_pylist()
-        for row, (kind, message) in failures.items():
-            told[entries[row]], said[entries[row]] = str(kind), message
-        return pa.array(told, pa.string()), pa.array(said, pa.string())
+        for row, (kind, message) in self._judge.failures(rows).items():
+            told[owners[row].as_py()], said[owners[row].as_py()] = str(kind), message
+        each = self._judge.costs(rows)
+        if each is not None:
+            # A call has one answer. What others have called for costs nothing.
+            own = pc.index_in(pa.array(range(len(results)), owners.type), owners)
+            is_called = pc.not_equal(entries.column("attempt"), 0)
+            costs = pc.if_else(is_called, each.take(own), pc.multiply(each.take(own), 0.0))
+        return pa.array(told, pa.string()), pa.array(said, pa.string()), costs
 
     def _put(self, number: str, tables: Iterable[pa.Table], parts: Iterable[str] = ()) -> None:
         name = f"{self._name}-{number}.parquet"

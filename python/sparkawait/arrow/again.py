@@ -26,6 +26,8 @@ __all__ = ["Again", "Run"]
 Run = Callable[[Plan, Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _MOST_ASIDE = 10_000
 """Rows that are kept to be asked again at the end of a task."""
+_MOST_BYTES = 1 << 30
+"""And bytes of them, where they have to wait; those beyond it stay failed."""
 
 
 class Again:
@@ -66,6 +68,10 @@ class Again:
             columns = journal.columns and (*journal.columns, ANSWER, REASON)
             identity = journal.identity + b" again"
             journal = replace(journal, identity=identity, columns=columns)
+        cache = options.cache
+        if cache is not None and cache.columns:
+            key = [*cache.columns, ANSWER, REASON]
+            options = WaitOptions(cache=cache.with_key(key)).over(options)
         self._plan = replace(
             plan,
             function=function,
@@ -74,25 +80,34 @@ class Again:
             branches=(),
             hidden=(),
             journal=journal,
+            identity=f"{plan.identity} again",
         )
         self._run = run
         self._aside: list[tuple[pa.RecordBatch, list[str]]] = []
-        self._kept = 0
+        self._kept = self._kept_bytes = 0
 
-    def has_room(self, rows: int) -> bool:
-        """Whether so many rows may be kept aside until the task ends."""
-        return bool(self._budgets) or self._kept + rows <= _MOST_ASIDE
+    @property
+    def waits(self) -> bool:
+        """Whether it asks only when all calls of the task have ended, and it knows what is left."""
+        return bool(self._budgets)
+
+    def has_room(self, rows: pa.RecordBatch) -> bool:
+        """Whether more rows may be kept aside until the task ends."""
+        size = self._kept_bytes + rows.nbytes
+        most = _MOST_BYTES if self.waits else _MOST_BYTES // 16
+        return size <= most and (self.waits or self._kept + rows.num_rows <= _MOST_ASIDE)
 
     def keep(self, batch: pa.RecordBatch, reasons: list[str]) -> None:
         """Keeps rows aside."""
         self._aside.append((batch, reasons))
         self._kept += len(reasons)
+        self._kept_bytes += batch.nbytes
 
     def take_all(self) -> Iterator[tuple[pa.RecordBatch, list[str]]]:
         """Yields all rows that were kept, at once."""
         if self._aside:
             batches, reasons = zip(*self._aside, strict=True)
-            self._aside, self._kept = [], 0
+            self._aside, self._kept, self._kept_bytes = [], 0, 0
             whole = pa.Table.from_batches(batches).combine_chunks()
             yield whole.to_batches()[0], [it for some in reasons for it in some]
 

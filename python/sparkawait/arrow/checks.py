@@ -63,8 +63,12 @@ class Check:
         """Returns which results fail when they leave, as a journal has to know."""
         raise NotImplementedError
 
+    def costs(self, results: pa.RecordBatch) -> Any:  # noqa: ARG002 - others look at them
+        """Returns what the calls of results have cost; ``None`` if limits know that."""
+        return None
 
-def judge_of(plan: Plan) -> Callable[[pa.RecordBatch], Failures] | None:
+
+def judge_of(plan: Plan) -> Check | None:
     """Returns what finds results of a call that fail when they leave; nothing if none does."""
     function = plan.function
     if not isinstance(function, NativeFunction):
@@ -75,9 +79,9 @@ def judge_of(plan: Plan) -> Callable[[pa.RecordBatch], Failures] | None:
 
     of_call = len(plan.result_schema), FunctionContext(0, function.name), refuse
     if function.answers is not None:
-        return _AnswerCheck(plan, function.answers, *of_call).failures
+        return _AnswerCheck(plan, function.answers, *of_call)
     if function.rules is not None:
-        return _ModelCheck(plan, function.rules, *of_call).failures
+        return _ModelCheck(plan, function.rules, *of_call)
     return None
 
 
@@ -314,21 +318,22 @@ class _AnswerCheck(_OfCall):
         wrong = [row for row, (kind, _) in failures.items() if kind == _MISMATCH]
         again = self._again
         if again is not None and wrong:
-            if self._plan.mode == "unordered" and again.has_room(len(wrong)):
-                again.keep(self._taken(batch, arrays, wrong), [failures[it][1] for it in wrong])
+            taken = self._taken(batch, arrays, wrong)
+            if self._plan.mode == "unordered" and again.has_room(taken):
+                again.keep(taken, [failures[it][1] for it in wrong])
                 rest = pa.array(sorted({*range(batch.num_rows)} - {*wrong}), pa.int64())
                 failures = self._moved(failures, rest)
                 arrays = [it.take(rest) for it in arrays]
                 batch = batch.take(rest)
-            else:
+            elif not again.waits:
                 reasons = [failures[it][1] for it in wrong]
-                answered, still = self._ask(self._taken(batch, arrays, wrong), reasons)
+                answered, still = self._ask(taken, reasons)
                 rows = dict(
                     zip(wrong, range(batch.num_rows, batch.num_rows + len(wrong)), strict=True)
                 )
-                taken = pa.array([rows.get(it, it) for it in range(batch.num_rows)], pa.int64())
+                places = pa.array([rows.get(it, it) for it in range(batch.num_rows)], pa.int64())
                 arrays = [
-                    pa.concat_arrays([one, other]).take(taken)
+                    pa.concat_arrays([one, other]).take(places)
                     for one, other in zip(arrays, answered, strict=True)
                 ]
                 for row in wrong:
@@ -402,12 +407,13 @@ class _AnswerCheck(_OfCall):
             return batch.column(first + self._at[name])
 
         text, ended = _text_of(column(answers.text)), column(answers.ended)
-        words = text if answers.refusal is None else pc.coalesce(column(answers.refusal), text)
-        # A miss, and a row that has failed, have neither.
-        is_found = pc.or_(ended.is_valid(), words.is_valid())
-        is_bad = pc.is_in(ended, pa.array([*answers.kinds], pa.string()))
+        # A miss, and a row that has failed, have no status.
+        is_found = column(answers.status).is_valid()
+        # Some services say more behind the reason.
+        reasons = pc.replace_substring_regex(ended, ":.*", "")
+        is_bad = pc.is_in(reasons, pa.array([*answers.kinds], pa.string()))
         if answers.refusal is not None:
-            is_bad = pc.or_(is_bad, column(answers.refusal).is_valid())
+            is_bad = pc.or_(is_bad, pc.not_equal(pc.fill_null(column(answers.refusal), ""), ""))
         is_said = pc.greater(pc.utf8_length(pc.fill_null(text, "")), 0)
         is_whole = pc.and_(pc.and_(is_found, is_said), pc.invert(is_bad))
         failures = self._failures(is_found, is_whole, text, column)
@@ -435,8 +441,9 @@ class _AnswerCheck(_OfCall):
         for row in failed:
             ended, said = column(answers.ended)[row].as_py(), text[row].as_py()
             refused = None if refusal is None else refusal[row].as_py()
-            kind = ErrorKind.REFUSAL if refused else answers.kinds.get(ended, _MISMATCH)
-            words = _shortened(refused or said or "")
+            reason = (ended or "").partition(":")[0]
+            kind = ErrorKind.REFUSAL if refused else answers.kinds.get(reason, _MISMATCH)
+            words = _shortened(refused or said or column(answers.said)[row].as_py() or "")
             what = {
                 ErrorKind.REFUSAL: "the model refuses to answer",
                 ErrorKind.TRUNCATED: "the answer ends before its end, as its tokens were spent;"
@@ -477,11 +484,21 @@ class _AnswerCheck(_OfCall):
             )
             arrays[first + self._at[answers.usage]] = filled
         if answers.cost is not None:
-            cost = pa.nulls(len(arrays[0]), pa.float64())
-            for name, price in answers.prices.items():
-                paid = pc.multiply(column(name).cast(pa.float64()), pa.scalar(price))
-                cost = _sum(cost, paid)
-            arrays[first + self._at[answers.cost]] = cost
+            arrays[first + self._at[answers.cost]] = self._cost(column, len(arrays[0]))
+
+    def costs(self, results: pa.RecordBatch) -> Any:
+        """Returns what they cost at the prices; null without these, and never tokens."""
+
+        def column(name: str) -> Any:
+            return results.column(self._at[name])
+
+        return self._cost(column, results.num_rows)
+
+    def _cost(self, column: Callable[[str], Any], rows: int) -> Any:
+        cost = pa.nulls(rows, pa.float64())
+        for name, price in self._answers.prices.items():
+            cost = _sum(cost, pc.multiply(column(name).cast(pa.float64()), pa.scalar(price)))
+        return cost
 
 
 def _text_of(column: Any) -> Any:

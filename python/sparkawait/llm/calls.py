@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, cast, get_args
@@ -21,9 +22,9 @@ from sparkawait.connectors.http_auth import Auth, bearer
 from sparkawait.connectors.http_request import HttpFunction
 from sparkawait.limits import Batch
 from sparkawait.llm.account import Account, rate_of
-from sparkawait.llm.dialects import DIALECTS, ENDED, REFUSAL, TEXT, TOKENS, Dialect
+from sparkawait.llm.dialects import DIALECTS, ENDED, REFUSAL, SAID, STATUS, TEXT, TOKENS, Dialect
 from sparkawait.options import NONE_GIVEN, WaitOptions
-from sparkawait.rate_limit import Lengths, RateLimit
+from sparkawait.rate_limit import Budget, Lengths, RateLimit
 from sparkawait.retry import exponential_backoff
 from sparkawait.secrets import Secret, secret
 
@@ -63,6 +64,20 @@ class ChatFunction(ModelFunction):
 
     answers: Answers | None = field(default=None, repr=False)
     blank: int = field(default=0, repr=False)
+
+    def check(self, input_schema: pa.Schema | None = None) -> None:
+        """Checks the columns: of those that a budget counts the bytes must be known.
+
+        Raises:
+            ConfigurationError: If one is wrong.
+        """
+        super().check(input_schema)
+        limits = self.own.rate_limit.known
+        if input_schema is not None and any(isinstance(it, Budget) for it in limits):
+            for name in {*self.input_columns} & {*input_schema.names}:
+                kind = input_schema.field(name).type
+                if pa.types.is_nested(kind):
+                    refuse(f"`budget` goes with columns of texts, and `{name}` is {kind}")
 
 
 @dataclass(frozen=True)
@@ -161,6 +176,7 @@ def chat(
         refuse(f"`max_tokens` is needed by {why}")
     if repair not in (0, 1):
         refuse(f"`repair` must be 0 or 1, got {shown(repair)}")
+    _check_sent(said, extra or {}, has_budget=budget is not None)
     asked = _asked_columns(also)
     declared = None if schema is None else declared_by(schema, has_names=True)
     sent = None if declared is None else json_schema(declared, api=api)
@@ -170,7 +186,7 @@ def chat(
     answers, blank, read = _answers(dialect, declared, asked, account.prices)
     body = {
         "model": http.literal(model),
-        **_bound(api, max_tokens, base_url),
+        **_bound(base_url or dialect.base_url, max_tokens),
         **_format(api, sent),
         **http.literal(dict(extra or {})),
     }
@@ -181,6 +197,7 @@ def chat(
             pa.schema([*blank, *(pa.field(name, kind) for name, (_, kind) in read.items())]),
             paths={name: path for name, (path, _) in read.items()},
             json={**body, **_said(api, system, said)},
+            status=STATUS,
             response_headers={"request_id": dialect.request_id} if "request_id" in asked else {},
             idempotency_key=True if repeat else None,
             client=client or http.Client(read_timeout=_waits(extra)[1]),
@@ -226,7 +243,7 @@ def _answers(
     read = {name: (path, text_) for name, path in places.items() if name in asked}
     shown_ = frozenset(read)
     ended = "finish_reason" if "finish_reason" in asked else ENDED
-    read |= {ended: (dialect.ended, text_), TEXT: dialect.text}
+    read |= {ended: (dialect.ended, text_), TEXT: dialect.text, SAID: ("$.error.message", text_)}
     if dialect.refusal is not None:
         read[REFUSAL] = dialect.refusal, text_
     read |= {TOKENS[name]: (path, pa.int64()) for name, path in dialect.tokens.items()}
@@ -236,6 +253,8 @@ def _answers(
         paths={} if declared is None else declared.paths,
         model=None if declared is None else declared.rules,
         text=TEXT,
+        status=STATUS,
+        said=SAID,
         ended=ended,
         refusal=None if dialect.refusal is None else REFUSAL,
         kinds=dialect.kinds,
@@ -244,7 +263,7 @@ def _answers(
         usage="usage" if "usage" in asked else None,
         cost="cost" if prices else None,
         prices=prices,
-        hidden=frozenset(read) - shown_,
+        hidden=frozenset({*read, STATUS}) - shown_,
     )
     return answers, blank, read
 
@@ -379,12 +398,36 @@ def _said(api: str, system: str | None, said: list[dict[str, Any]]) -> dict[str,
     return {"messages": [{"role": "system", "content": system}, *said]}
 
 
-def _bound(api: str, max_tokens: int | None, base_url: str | None) -> dict[str, Any]:
-    if max_tokens is None:
-        return {}
-    # The word that OpenAI's models that think understand, and other services do not all know.
-    is_openai = api == "chat" and base_url is None
-    return {"max_completion_tokens" if is_openai else "max_tokens": max_tokens}
+_SAYS_COMPLETION = re.compile(
+    r"//[^/]*\.(openai|openai\.azure|services\.ai\.azure)\.com(?=[:/?]|$)"
+)
+"""Whose models that think understand another word than other services do."""
+
+
+def _bound(address: str, max_tokens: int | None) -> dict[str, Any]:
+    is_openai = _SAYS_COMPLETION.search(address) is not None
+    return {} if max_tokens is None else {_MOST[is_openai]: max_tokens}
+
+
+_MOST = ("max_tokens", "max_completion_tokens")
+
+
+def _check_sent(
+    said: Iterable[Mapping[str, Any]], extra: Mapping[str, Any], *, has_budget: bool
+) -> None:
+    """Checks that answers come whole, and that a budget knows the most that they cost."""
+    if extra.get("stream"):
+        refuse("`stream` in `extra` does not go with `chat`, which reads whole answers")
+    if not has_budget:
+        return
+    for name in ("n", *_MOST):
+        if name in extra:
+            refuse(f"`budget` does not go with `{name}` in `extra`: it reserves one answer")
+    for turn in said:
+        parts = turn.get("content")
+        kinds = [it.get("type") for it in parts] if isinstance(parts, (list, tuple)) else []
+        if other := [it for it in kinds if it != "text"]:
+            refuse(f"`budget` goes with texts, got a part of type {shown(other[0])} in `messages`")
 
 
 def _format(api: str, schema: dict[str, Any] | None) -> dict[str, Any]:

@@ -14,10 +14,11 @@ import pyarrow as pa
 from sparkawait._schema.answers import USAGE
 from sparkawait.exceptions import ErrorKind
 
-__all__ = ["DIALECTS", "ENDED", "REFUSAL", "TEXT", "TOKENS", "Dialect"]
+__all__ = ["DIALECTS", "ENDED", "REFUSAL", "SAID", "STATUS", "TEXT", "TOKENS", "Dialect"]
 
 _TRUNCATED, _FILTER = ErrorKind.TRUNCATED, ErrorKind.CONTENT_FILTER
 TEXT, ENDED, REFUSAL = "sparkawait_text", "sparkawait_ended", "sparkawait_refusal"
+STATUS, SAID = "sparkawait_status", "sparkawait_said"
 TOKENS = {name: f"sparkawait_{name}" for name in USAGE}
 _PARTS = pa.list_(pa.struct([("type", pa.string()), ("text", pa.string())]))
 

@@ -103,7 +103,7 @@ def estimate(
     fixed = account.fixed - sum(len(it.encode()) + 2 for it in columns)
     tokens = per_byte * bytes_ * calls / max(rows, 1) + (fixed * 0.25 + 8) * calls
     least, most = (0.0, 0.0) if function.what == "embed" else (8.0, account.max_tokens or 1_000.0)
-    usage = _asked(some.slice(0, ask), function) if ask and function.what == "chat" else []
+    usage = _asked(some.slice(0, ask), function) if ask and rows and function.what == "chat" else []
     if usage:
         said = [it["output"] or 0 for it in usage]
         mean = sum(said) / len(said)
@@ -149,7 +149,7 @@ def _measured(df: Any, columns: list[str], some: int, seed: int) -> tuple[int, i
     texts = [_texts(row) for row in table.to_pylist()]
     bytes_ = sum(len(it.encode()) for row in texts for it in row)
     order = random.Random(seed).sample(range(len(texts)), min(some, len(texts)))  # noqa: S311 - a draw
-    return len(texts), len({*map(tuple, texts)}), bytes_, table.take(order)
+    return len(texts), len({*map(tuple, texts)}), bytes_, table.take(pa.array(order, pa.int64()))
 
 
 def _asked(some: pa.Table, function: ModelFunction) -> list[dict[str, Any]]:

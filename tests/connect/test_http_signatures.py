@@ -65,7 +65,9 @@ def signed_by_the_sdk(request: Request, service: str, token: str | None) -> str:
         if name in {"host", "content-type"} or (name.startswith("x-amz-") and name not in added)
     ]
     date = datetime.strptime(request.headers["x-amz-date"] + "+0000", "%Y%m%dT%H%M%SZ%z")
-    kind = auth.AwsSignedBodyHeaderType
+    # OpenSearch Serverless wants the hash of the body, too.
+    header = auth.AwsSignedBodyHeaderType
+    is_hash_sent = is_s3 or service == "aoss"
     provider = auth.AwsCredentialsProvider.new_static(
         KEYS["AccessKeyId"], KEYS["SecretAccessKey"], token
     )
@@ -76,7 +78,7 @@ def signed_by_the_sdk(request: Request, service: str, token: str | None) -> str:
         date=date,
         use_double_uri_encode=not is_s3,
         should_normalize_uri_path=not is_s3,
-        signed_body_header_type=kind.X_AMZ_CONTENT_SHA_256 if is_s3 else kind.NONE,
+        signed_body_header_type=(header.X_AMZ_CONTENT_SHA_256 if is_hash_sent else header.NONE),
     )
     body = io.BytesIO(request.body)
     sent = http.HttpRequest(request.method, request.target, http.HttpHeaders(headers), body)
@@ -112,7 +114,7 @@ def putting(url: str, keys: dict[str, str], **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("more", [{}, SESSION], ids=["keys", "session"])
-@pytest.mark.parametrize("service", ["execute-api", "s3"])
+@pytest.mark.parametrize("service", ["execute-api", "s3", "aoss"])
 def test_requests_are_signed_as_the_sdks_sign_them(service: str, more: dict[str, str]) -> None:
     draw = random.Random(20_271 + len(service))  # noqa: S311 - to be drawn again
     with serve(lambda *_: (200, {}, b'{"v": 7}')) as server:

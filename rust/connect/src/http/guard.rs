@@ -54,9 +54,11 @@ fn kind_of_v4(address: Ipv4Addr) -> Option<&'static str> {
         _ if is_metadata.contains(&address) => Some("a cloud's metadata service"),
         [169, 254, ..] => Some("a link-local address, where clouds have their metadata"),
         [0 | 127, ..] => Some("an address of this machine"),
-        [100, 64..=127, ..] => Some("a private address"),
+        // Of a carrier, of a link to it, and of a network that tests devices.
+        [100, 64..=127, ..] | [192, 0, 0, _] | [198, 18..=19, ..] => Some("a private address"),
         _ if address.is_private() => Some("a private address"),
-        _ if address.is_multicast() || address.is_broadcast() => Some("no address of one machine"),
+        // Of groups, and those that nobody has been given.
+        [224..=255, ..] => Some("no address of one machine"),
         _ => None,
     }
 }
@@ -64,11 +66,13 @@ fn kind_of_v4(address: Ipv4Addr) -> Option<&'static str> {
 fn kind_of_v6(address: Ipv6Addr) -> Option<&'static str> {
     match address.segments() {
         [0, 0, 0, 0, 0, 0, 0, 0 | 1] => Some("an address of this machine"),
-        // NAT64: it leads to an address of IPv4.
-        [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
+        // NAT64 and 6to4: they lead to an address of IPv4.
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => {
             let [[a, b], [c, d]] = [high.to_be_bytes(), low.to_be_bytes()];
             kind_of_v4(Ipv4Addr::new(a, b, c, d))
         }
+        // NAT64 of one's own network.
+        [0x64, 0xff9b, 1, ..] => Some("a private address"),
         _ if address.is_unicast_link_local() => Some("a link-local address"),
         _ if address.is_unique_local() => Some("a private address"),
         _ if address.is_multicast() => Some("no address of one machine"),
@@ -86,16 +90,36 @@ mod tests {
 
     #[test]
     fn rows_lead_to_public_addresses_alone() {
-        for address in
-            ["1.1.1.1", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "64:ff9b::101:101"]
-        {
+        for address in [
+            "1.1.1.1",
+            "172.32.0.1",
+            "100.128.0.1",
+            "192.0.1.1",
+            "198.17.255.255",
+            "198.20.0.0",
+            "223.255.255.254",
+            "2606:4700::1111",
+            "64:ff9b::101:101",
+            "2002:101:101::1",
+        ] {
             assert_eq!(kind(address), "", "{address}");
         }
         for address in ["127.0.0.1", "0.0.0.0", "::1", "::", "::ffff:127.8.9.1", "64:ff9b::7f00:1"]
         {
             assert_eq!(kind(address), "an address of this machine", "{address}");
         }
-        for address in ["10.1.2.3", "172.31.0.1", "192.168.7.7", "100.64.0.1", "fd12::1"] {
+        for address in [
+            "10.1.2.3",
+            "172.31.0.1",
+            "192.168.7.7",
+            "100.64.0.1",
+            "192.0.0.8",
+            "198.18.0.1",
+            "198.19.255.1",
+            "fd12::1",
+            "64:ff9b:1::1",
+            "2002:a01:203::1",
+        ] {
             assert_eq!(kind(address), "a private address", "{address}");
         }
         for address in
@@ -106,7 +130,9 @@ mod tests {
         for address in ["168.63.129.16", "100.100.100.200"] {
             assert_eq!(kind(address), "a cloud's metadata service");
         }
-        assert_eq!(kind("224.0.0.1"), "no address of one machine");
+        for address in ["224.0.0.1", "240.0.0.1", "255.255.255.255", "ff02::1"] {
+            assert_eq!(kind(address), "no address of one machine", "{address}");
+        }
     }
 
     #[tokio::test]

@@ -124,7 +124,7 @@ impl Signer {
         let content = hex(digest(&SHA256, request.body.as_deref().unwrap_or_default()).as_ref());
         let value = |text: &str| HeaderValue::from_str(text).map_err(|_| wrong_header());
         request.set(DATE, value(&time)?);
-        if self.scope.is_s3() {
+        if self.scope.sends_hash() {
             request.set(CONTENT, value(&content)?);
         }
         if let Some(token) = &ready.keys.session_token {
@@ -195,7 +195,12 @@ impl Signer {
 }
 
 impl Scope {
-    /// Whether paths are signed as they are, and the hash of the body is sent along.
+    /// Whether the hash of the body is sent along, as searches without servers want it, too.
+    fn sends_hash(&self) -> bool {
+        self.is_s3() || self.service == "aoss"
+    }
+
+    /// Whether paths are signed as they are.
     fn is_s3(&self) -> bool {
         matches!(self.service.as_str(), "s3" | "s3-outposts" | "s3express" | "s3-object-lambda")
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from inspect import Parameter
 from typing import Any, cast
 
@@ -97,14 +97,16 @@ def undeclared(function: Any) -> Any:
     return function
 
 
-def layers(function: Any) -> Iterator[Any]:
-    """Yields `function`, and what it wraps, and what that wraps."""
+def layers(function: Any) -> list[Any]:
+    """Returns `function`, and what it wraps, and what that wraps."""
+    found: list[Any] = []
     while function is not None:
-        yield function
+        found.append(function)
         if isinstance(function, functools.partial):
             function = function.func
         else:  # as `functools.wraps` notes it; not asked of objects that answer to any name
             function = inspect.getattr_static(function, "__wrapped__", None)
+    return found
 
 
 def without_partials(function: object) -> object:
@@ -249,7 +251,9 @@ def _yields(function: object) -> bool:
 
 def is_pickled_by_value(module: str) -> bool:
     """Whether the user has asked a pickler to send what is in `module`, or in its packages."""
-    picklers = (sys.modules.get(name) for name in ("pyspark.cloudpickle", "cloudpickle"))
-    lists = (getattr(one, "list_registry_pickle_by_value", None) for one in picklers)
-    registered = {name for each in lists if each is not None for name in each()}
-    return any(module == name or module.startswith(f"{name}.") for name in registered)
+    for name in ("pyspark.cloudpickle", "cloudpickle"):
+        registered = getattr(sys.modules.get(name), "list_registry_pickle_by_value", set[str])
+        for it in registered():
+            if module == it or module.startswith(f"{it}."):
+                return True
+    return False

@@ -387,10 +387,12 @@ def has_expressions(key: object, options: WaitOptions, function: object) -> bool
         options: The options of the call.
         function: What is called.
     """
-    several = cast("list[Any]", function) if isinstance(function, (list, tuple)) else ()
-    sets = (options, *(it.options for it in several if isinstance(it, FunctionWithOptions)))
-    given = (value for one in sets for value in one.given.values())
-    return _has_expression(key) or any(map(_has_expression, given))
+    given = [key, *options.given.values()]
+    if isinstance(function, (list, tuple)):
+        for it in cast("list[Any]", function):
+            if isinstance(it, FunctionWithOptions):
+                given += it.options.given.values()
+    return any(_has_expression(it) for it in given if it is not None)
 
 
 def _has_expression(value: Any) -> bool:

@@ -47,8 +47,8 @@ def test_a_call_passes_few_files_and_few_functions(spark):
     column = sa.async_udf("bigint")(halved)
 
     files, calls = passed(lambda: sa.unordered_wait(df, double))
-    assert (files <= 17, calls <= 180) == (True, True), (files, calls)
+    assert (files <= 16, calls <= 150) == (True, True), (files, calls)
     files, calls = passed(lambda: sa.unordered_wait(df, get))
-    assert (files <= 22, calls <= 240) == (True, True), (files, calls)
+    assert (files <= 21, calls <= 200) == (True, True), (files, calls)
     files, calls = passed(lambda: df.select(column("id")))
-    assert (files <= 15, calls <= 140) == (True, True), (files, calls)
+    assert (files <= 14, calls <= 120) == (True, True), (files, calls)

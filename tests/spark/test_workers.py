@@ -18,7 +18,7 @@ import sparkawait as sa
 from sparkawait._checks import warn_once
 from sparkawait.exceptions import ErrorKind
 from sparkawait.spark import session, shipment
-from sparkawait.spark.session import run_drivers_python
+from sparkawait.spark.session import Session, run_drivers_python
 from sparkawait.spark.shipment import Shipment, fingerprint
 from tests.support.environments import Environment
 from tests.support.spark_program import run_spark_program
@@ -273,7 +273,7 @@ def test_a_python_that_workers_would_not_have_run_is_told_once(
     warn_once.cache_clear()
     for _ in range(3):
         monkeypatch.setattr(spark.sparkContext, "pythonExec", "python3")
-        run_drivers_python(spark)
+        run_drivers_python(Session(spark))
 
     assert spark.sparkContext.pythonExec == sys.executable
     said = [it.getMessage() for it in caplog.records if "the workers of this session" in it.msg]
@@ -312,7 +312,7 @@ def test_a_python_that_was_chosen_stays(spark, python, monkeypatch, chosen):
     monkeypatch.delenv("PYSPARK_PYTHON")
     for variable, value in chosen.items():
         monkeypatch.setenv(variable, value)
-    run_drivers_python(spark)
+    run_drivers_python(Session(spark))
 
     assert spark.sparkContext.pythonExec == name
 

@@ -175,14 +175,14 @@ def _version_of_pyspark() -> str | None:
 
 
 def _with_spark(report: Report, settings: DoctorSettings, driver: dict[str, Any]) -> None:
-    from sparkawait.spark.session import run_drivers_python
+    from sparkawait.spark.session import Session, run_drivers_python
 
     within: Callable[[Callable[[], Any]], Any] = functools.partial(patient, settings.timeout)
     place, subject, behind = _SESSION, "start", (_EXECUTORS, _CALLS)
     with contextlib.ExitStack() as stack:
         try:
             spark = within(lambda: stack.enter_context(_session(settings)))
-            run_drivers_python(spark)
+            run_drivers_python(Session(spark))
             where = "of Spark Connect" if settings.remote else f"of {settings.master}"
             report.add(place, subject, f"a session {where}")
             report.add(place, "settings", within(lambda: _facts_of(spark)))

@@ -107,8 +107,9 @@ def facts_of(function: AsyncFunction | NativeFunction) -> Facts:
                 value = getattr(layer, fact)
                 if value is not None and fact not in said:
                     option = OF_FUNCTION.get(fact)
-                    name = f"{layer.name}.{fact}"
-                    said[fact] = value if option is None else option.check(value, name)
+                    if option is not None:
+                        value = option.check(value, f"{layer.name}.{fact}")
+                    said[fact] = value
     called = function.what_is_called(batched="batch" in said)
     threads = said.pop("threads", None)
     if function.threads is not None:
@@ -415,19 +416,19 @@ def held(mode: str, options: WaitOptions, called: Sequence[tuple[int, Facts]]) -
         options: The options of the call.
         called: The calls in flight of each function that a row is for, and what is known of it.
     """
-    calls = max(calls for calls, _ in called)
-
-    def rows(per_call: int) -> int:
+    calls = in_calls = first = most = 0
+    for count, it in called:
         # Not more of a function that takes many: rows that wait to be collected have been called.
-        each = (n * (per_call if it.batch is None else it.batch.max_rows) for n, it in called)
-        return min(max(each), MAX_COUNT)
-
+        size = 0 if it.batch is None else it.batch.max_rows
+        calls = max(calls, count)
+        in_calls = max(in_calls, min(count * (size or 1), MAX_COUNT))
+        first = max(first, min(count * (size or _FIRST_PER_CALL), MAX_COUNT))
+        most = max(most, min(count * (size or _MOST_PER_CALL), MAX_COUNT))
     if isinstance(options.capacity, Bytes):
         # Rows that wait are as many as where those that are completed leave at once.
-        return Bounds(calls, rows(1), int(options.capacity))
+        return Bounds(calls, in_calls, int(options.capacity))
     if mode != "ordered":
-        return Bounds(calls, rows(1))
-    first, most = rows(_FIRST_PER_CALL), rows(_MOST_PER_CALL)
+        return Bounds(calls, in_calls)
     growth = Growth(most, _MOST_BYTES) if most > first else None
     return Bounds(calls, first, growth=growth)
 

@@ -638,7 +638,7 @@ class Chain:
     @property
     def name(self) -> str:
         """The functions' names, for logs."""
-        return " -> ".join(plan.function_name for plan in self.plans)
+        return " -> ".join([plan.function_name for plan in self.plans])
 
     def input_schemas(self, input_schema: pa.Schema) -> list[pa.Schema]:
         """Returns what each operator gets if the first one gets `input_schema`.

@@ -238,7 +238,7 @@ def plan_of(call: Call, around: Around, name: str = "") -> Plan:
     """
     function, facts, options = call.function, call.facts, call.options
     bound = bounds(around.mode, options, facts)
-    calls = _calls(function, facts, bound.calls, asked_calls(options))
+    calls = _calls(call, bound.calls)
     rows = bound.rows if facts.batch is not None else max(bound.rows, around.least_rows)
     route = _route(options, function)
     name = name or around.name(function.name)
@@ -387,22 +387,19 @@ def _route(
     return tuple(dict.fromkeys(found))
 
 
-def _calls(
-    function: AsyncFunction | NativeFunction,
-    facts: Facts,
-    max_concurrency: int,
-    asked: int | None,
-) -> int:
+def _calls(call: Call, max_concurrency: int) -> int:
     """Returns the calls there may be: what a function cannot have on its way is not started.
 
-    Warns where they are fewer than the user has `asked` for.
+    Warns where they are fewer than the user has asked for.
     """
+    function = call.function
     if not isinstance(function, NativeFunction):
         # How many tasks there are is known elsewhere, see `_tell_of_threads`.
-        return min(facts.threads or max_concurrency, max_concurrency)
+        return min(call.facts.threads or max_concurrency, max_concurrency)
     most = function.concurrency
     if most is None:
         return max_concurrency
+    asked = asked_calls(call.options)
     if asked is not None and most < asked:
         warn_once(
             "`max_concurrency` is %d, but `%s` has at most %d calls in flight in a task, as its"
@@ -417,8 +414,11 @@ def _calls(
 
 def _tell_of_threads(plan: Plan, place: Place) -> None:
     """Warns where a plain function has fewer threads than calls were asked for."""
-    threads, asked = plan.threads, asked_calls(plan.options)
-    if threads is not None and asked is not None and threads < asked:
+    threads = plan.threads
+    if threads is None:
+        return
+    asked = asked_calls(plan.options)
+    if asked is not None and threads < asked:
         together, at_once = "", place.tasks
         if at_once is None:
             together = ", as many times that as tasks run at once"
@@ -587,7 +587,7 @@ def _branch_call(function: object, of_all: WaitOptions) -> Call:
 def _most_calls(call: Call) -> int:
     """Returns the calls that a branch has at a time."""
     bound = bounds("unordered", call.options, call.facts)
-    return _calls(call.function, call.facts, bound.calls, asked_calls(call.options))
+    return _calls(call, bound.calls)
 
 
 def _check_told(branches: Sequence[Plan]) -> None:

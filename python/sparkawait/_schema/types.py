@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias, cast
@@ -156,11 +157,11 @@ def timestamps_of(schema: pa.Schema, *, are_naive: bool = False) -> pa.Schema:
         are_naive: Whether that is ``timestamp_ntz``.
     """
     metadata = cast("Any", schema.metadata)
-    changed = [with_leaves(field, lambda it: _timestamp_of(it, are_naive)) for field in schema]
-    return pa.schema(changed, metadata)
+    change = partial(_timestamp_of, are_naive=are_naive)
+    return pa.schema([with_leaves(field, change) for field in schema], metadata)
 
 
-def _timestamp_of(field: pa.Field[Any], are_naive: bool) -> pa.Field[Any]:  # noqa: FBT001
+def _timestamp_of(field: pa.Field[Any], *, are_naive: bool) -> pa.Field[Any]:
     notes, kind = dict(field.metadata or {}), field.type
     if not pa.types.is_timestamp(kind) or not notes.items() >= SESSION_TIMESTAMP.items():
         return field
@@ -190,10 +191,11 @@ def check_input_names(schema: pa.Schema) -> None:
     if twice is not None:
         msg = f"the input has column `{twice}` twice; rename one of them"
         raise ConfigurationError(msg, ErrorKind.COLUMN_CLASH)
-    for it in (within for column in schema for within in fields_within(column)):
-        if "\0" in it.name:  # Arrow would end the name there
-            msg = f"the input has a column or field {it.name!r}, with the character NUL; rename it"
-            raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
+    for column in schema:
+        for it in fields_within(column):
+            if "\0" in it.name:  # Arrow would end the name there
+                msg = f"the input has a column or field {it.name!r}, with the character NUL"
+                raise ConfigurationError(f"{msg}; rename it", ErrorKind.INPUT_INVALID)
 
 
 def _convert(value: object, name: str) -> pa.Schema:

@@ -151,9 +151,9 @@ def reports_of(
     Raises:
         ConfigurationError: If `metrics` is something else, or the session is of Spark Connect.
     """
-    counted = counted_in(metrics)
+    counted = None if metrics is None else counted_in(metrics)
     spark = session.spark
-    if spark is None or is_connect(spark):
+    if spark is None or session.is_connect:
         if counted is not None:
             msg = (
                 "`metrics` needs a classic session; Spark Connect has no accumulators. Each task"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NoReturn, cast
 
 import pyarrow as pa
@@ -110,7 +111,8 @@ def _conformed_type(data_type: Any, column: pa.Field, zone: str) -> pa.DataType:
 
 def with_zone(schema: pa.Schema, zone: str) -> pa.Schema:
     """Returns `schema` with `zone` for all timestamps that have one, nested ones too."""
-    fields = [with_leaves(field, lambda it: _with_zone(it, zone)) for field in schema]
+    change = partial(_with_zone, zone=zone)
+    fields = [with_leaves(field, change) for field in schema]
     metadata = schema.metadata
     return pa.schema(fields, metadata=metadata)  # pyright: ignore[reportArgumentType]
 
@@ -224,14 +226,15 @@ def columns_for_spark(
 ) -> pa.Schema:
     """Returns the declared columns of `function` in the Arrow types that Spark reads.
 
-    A native function builds those that it declares, in the zone of the session.
+    A native function builds those that it declares, in the zone of the session. Which of them Spark
+    wants in another type is known by `casts`.
 
     Raises:
-        ConfigurationError: If a returned column has a type that Spark does not know.
+        ConfigurationError: If a returned column has a type that Spark does not know, or that a
+            native function does not read.
     """
-    wanted = conformed(declared, times)
     if not isinstance(function, NativeFunction):
-        return wanted
+        return conformed(declared, times)
     for field in declared:
         _check_units(field)
     return with_zone(timestamps_of(declared, are_naive=times.are_naive), times.zone)

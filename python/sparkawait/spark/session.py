@@ -24,7 +24,7 @@ from weakref import WeakKeyDictionary
 
 from pyspark import TaskContext
 from pyspark.errors import PySparkRuntimeError
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.pandas.utils import require_minimum_pandas_version, require_minimum_pyarrow_version
 
 from sparkawait._checks import warn_once
@@ -271,11 +271,13 @@ class Session:
 
     Attributes:
         spark: The session of Spark; ``None`` where there is none yet.
+        is_connect: Whether it is one of Spark Connect.
     """
 
     def __init__(self, spark: SparkSession | None) -> None:
         """Asks nothing yet."""
         self.spark = spark
+        self.is_connect = spark is not None and is_connect(spark)
 
     @classmethod
     def active(cls) -> Session:
@@ -300,7 +302,7 @@ class Session:
 
         Spark Connect has no way to ask for it: there it is what this session says.
         """
-        if self.spark is None or is_connect(self.spark):
+        if self.spark is None or self.is_connect:
             return self.times.zone
         context: Any = self.spark.sparkContext
         return str(context._jvm.java.util.TimeZone.getDefault().getID())  # noqa: SLF001
@@ -427,7 +429,7 @@ def require_packages() -> None:
         raise ConfigurationError(msg, ErrorKind.MODULE_MISSING) from error
 
 
-def check_workers(df: DataFrame) -> None:
+def check_workers(session: Session) -> None:
     """Checks that the workers' Python has sparkawait, where it is a Python of this machine.
 
     That is so for a local master. Elsewhere tasks report it.
@@ -435,9 +437,9 @@ def check_workers(df: DataFrame) -> None:
     Raises:
         ConfigurationError: If it has another version than the driver's Python, or no sparkawait.
     """
-    if is_connect(df):
+    if session.spark is None or session.is_connect:
         return
-    context: Any = df.sparkSession.sparkContext
+    context: Any = session.spark.sparkContext
     if not context.master.startswith("local"):
         return
     python = shutil.which(str(context.pythonExec))
@@ -445,9 +447,10 @@ def check_workers(df: DataFrame) -> None:
     if python is None or is_own or context._python_includes:  # noqa: SLF001
         return
     # The session has those of the context, whose `getConf` copies all, in 600 messages to the JVM.
-    if any(df.sparkSession.conf.get(name, None) for name in _MAY_BRING_PACKAGES):
+    conf = session.spark.conf
+    if any([conf.get(name, None) for name in _MAY_BRING_PACKAGES]):  # noqa: C419 - none is set
         return
-    problem = _problem_of(python, needs_package=not is_shipped(df.sparkSession))
+    problem = _problem_of(python, needs_package=not is_shipped(session.spark))
     if problem is not None:
         msg = (
             f"Spark's Python workers would run {python}, {problem}; the driver runs"
@@ -495,16 +498,17 @@ _SERVER_OF_THIS_PROCESS = "SPARK_LOCAL_REMOTE"
 """Set by PySpark when it has started a server of Spark Connect itself."""
 
 
-def run_drivers_python(spark: SparkSession | None) -> None:
+def run_drivers_python(session: Session) -> None:
     """Has workers on this machine run the Python of the driver, where nobody chose theirs.
 
     So a program runs in an environment that was not activated, as those of notebooks and editors.
     Otherwise Spark takes the first `python3` on PATH, which has other packages.
     """
+    spark = session.spark
     if spark is None or not sys.executable or _CHOICE in os.environ:
         return
     found = shutil.which(_UNCHOSEN)
-    if is_connect(spark):
+    if session.is_connect:
         # Asked last: it takes a call to the server.
         if _SERVER_OF_THIS_PROCESS in os.environ and not spark.conf.get(_CHOICE_OF_CONNECT, None):
             spark.conf.set(_CHOICE_OF_CONNECT, sys.executable)

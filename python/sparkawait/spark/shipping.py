@@ -32,7 +32,13 @@ from pyspark.sql import SparkSession
 
 from sparkawait import _probe
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.spark.session import SHIPPED, is_connect, owner_of_files, run_drivers_python
+from sparkawait.spark.session import (
+    SHIPPED,
+    Session,
+    is_connect,
+    owner_of_files,
+    run_drivers_python,
+)
 from sparkawait.spark.shipment import PACKAGE, VERSION, folder_name, probe_by_value
 
 # -- a wheel of sparkawait: the one that this Python has installed, or a file
@@ -291,7 +297,7 @@ def _platform_of_executors(spark: SparkSession) -> Platform:
     On the way that rows take to a function that waits, so that what Spark has to load for it is
     loaded once.
     """
-    run_drivers_python(spark)
+    run_drivers_python(Session(spark))
     with probe_by_value():
         one = spark.range(1, numPartitions=1)
         try:

@@ -49,7 +49,7 @@ from sparkawait.spark.columns import (
 from sparkawait.spark.expressions import HiddenArguments
 from sparkawait.spark.interrupts import watch_cells
 from sparkawait.spark.owner import reports_of
-from sparkawait.spark.schemas import PlaceOfSession, bare, columns_for_spark, to_spark
+from sparkawait.spark.schemas import PlaceOfSession, bare, columns_for_spark, conformed, to_spark
 from sparkawait.spark.session import Session, require_packages, run_drivers_python
 
 if TYPE_CHECKING:
@@ -280,7 +280,8 @@ def _column_function(
     call = Call.of(called, WaitOptions(**options), _RESULTS)
     check_picklable(call, called.name)
     _plan(call, hidden, Place())
-    columns_for_spark(call.declared_schema, called, Session.active().times)
+    times = Session.active().times
+    conformed(columns_for_spark(call.declared_schema, called, times), times)
     return AsyncUserDefinedFunction(
         call,
         names,
@@ -501,7 +502,7 @@ class AsyncUserDefinedFunction:
     def _evaluator(self, call: Call, arguments: Arguments, session: Session) -> Callable[..., Any]:
         # Asked at each call: the function may be older than the session. The one that runs the
         # query may be another still, and its tasks know it.
-        run_drivers_python(session.spark)
+        run_drivers_python(session)
         if session.spark is not None:
             watch_cells(session.spark)
         place = PlaceOfSession(session, usual_zone=session.usual_zone)

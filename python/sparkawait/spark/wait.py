@@ -7,6 +7,7 @@ runs it. To be called on the driver, from any thread.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -204,10 +205,10 @@ def made(
             msg += f"; for that there is `sparkawait.arrow.{mode}_wait`"
         refuse(msg, ErrorKind.INPUT_INVALID)
     require_packages()
-    run_drivers_python(df.sparkSession)
-    watch_cells(df.sparkSession)
-    check_workers(df)
     session = Session(df.sparkSession)
+    run_drivers_python(session)
+    watch_cells(df.sparkSession)
+    check_workers(session)
     zone = session.times.zone
     before = step_of(df, zone) if chain else None
     if before is not None:
@@ -309,4 +310,7 @@ def with_safe_names(df: DataFrame) -> tuple[DataFrame, Sequence[str] | None]:
 def _needs_safe_names(names: Sequence[str]) -> bool:
     """Tells whether ``mapInArrow``, which looks its columns up by name, would not find them all."""
     folded = set(map(str.lower, names))
-    return len(folded) < len(names) or any("." in name or "`" in name for name in names)
+    return len(folded) < len(names) or any(map(_UNSAFE.search, names))
+
+
+_UNSAFE = re.compile(r"[.`]")

@@ -131,11 +131,13 @@ class Case:
     """An option whose value shows in the calls that are made.
 
     Attributes:
-        value: The value of the option.
+        value: The value of the option; or makes it of a folder, if it `has_folder`.
         deed: Makes the function.
         seen: What the calls have noted, by count; ``most`` is the most at a time.
         results: The results of the rows, in order.
         beside: The options that are given beside it.
+        has_folder: Whether the value has a folder, which no other function may use.
+        runs: How often it is called.
     """
 
     value: Any
@@ -143,6 +145,8 @@ class Case:
     seen: dict[str, int]
     results: list[Any]
     beside: dict[str, Any] = field(default_factory=dict)
+    has_folder: bool = False
+    runs: int = 1
 
 
 NONE: list[Any] = [None] * ROWS
@@ -167,6 +171,14 @@ CASES = {
     "on_timeout": Case({"y": -1}, hangs, {"call": ROWS}, [-1] * ROWS, {"timeout": "300ms"}),
     "info": Case("info", answers, {"call": ROWS}, [[i % 5, 1] for i in IDS]),
     "cache": Case(sa.Cache(key="fifth"), answers, {"call": 5}, [i % 5 for i in IDS]),
+    "journal": Case(
+        lambda folder: sa.Journal(folder, version=7),
+        answers,
+        {"call": ROWS},
+        [i % 5 for i in IDS],
+        has_folder=True,
+        runs=2,
+    ),
     "channel": Case(
         sa.Channel("one", count=4), tells_how_many, {"most": 5}, IDS, {"max_concurrency": 20}
     ),
@@ -290,13 +302,15 @@ def run(
     path = folder / f"{place} {name} {way}"
     path.touch()
     log, case = CallLog(path), CASES[name]
-    function, given = WAYS[way](case, case.deed(log), {**case.beside, name: case.value})
+    value = case.value(f"{path} folder") if case.has_folder else case.value
+    function, given = WAYS[way](case, case.deed(log), {**case.beside, name: value})
     query, is_in_thread, is_second = PLACES[place]
 
     def call() -> list[Any]:
         return results_of(query(sessions[is_second], function, given))
 
-    results = in_thread(call) if is_in_thread else call()
+    for _ in range(case.runs):
+        results = in_thread(call) if is_in_thread else call()
     noted = log.counts()
     if any(line.endswith("at a time") for line in noted):
         noted = Counter(most=max(int(line.split()[0]) for line in noted))

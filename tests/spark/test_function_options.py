@@ -50,9 +50,7 @@ def test_calls_are_those_that_the_option_says(request, tmp_path, kind, amount):
 def test_each_option_of_a_function_is_tried():
     # These end a task: the tests of functions have them.
     ending = {"blocked_loop_timeout", "setup_timeout"}
-    # It is for later calls: the tests of journals have them.
-    later = {"journal"}
-    assert CASES.keys() == (OWN_OPTIONS.keys() | OF_FUNCTION.keys()) - ending - later
+    assert CASES.keys() == (OWN_OPTIONS.keys() | OF_FUNCTION.keys()) - ending
 
 
 @sa.async_function("doubled long", timeout="13s")

@@ -12,7 +12,7 @@ from sparkawait._plan.called import facts_of, to_function
 from sparkawait._plan.resolve import resolve_unpickled
 from sparkawait.options import OF_FUNCTION, OWN_OPTIONS, asks_for_column
 from tests.support import looked_up
-from tests.unit.test_class_options import VALUES
+from tests.unit.test_class_options import VALUES, in_a_folder_of_its_own  # noqa: F401 - for all
 
 FACTS = {
     "batch": sa.Batch(max_rows=7),
@@ -213,4 +213,4 @@ def test_a_wrong_option_is_refused_where_it_is_given(make, words):
 def test_what_is_given_beside_the_function_counts_as_with_a_decorator():
     made = sa.async_function(block, threads=3, idempotent=False, batch=7)
     assert (made.threads, made.idempotent, made.batch) == (3, False, sa.Batch(max_rows=7))
-    assert OWN_OPTIONS.keys() - {"journal"} == VALUES.keys()
+    assert OWN_OPTIONS.keys() == VALUES.keys()

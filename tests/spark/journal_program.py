@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls a server for each row, with a journal; to be killed and run again.
 
-``python -m tests.spark.journal_program URL ROWS PARTITIONS MODE JOURNAL OUT``
+``python -m tests.spark.journal_program URL ROWS PARTITIONS MODE JOURNAL OUT``, with further
+settings of Spark in ``JOURNAL_SPARK``.
 """
 
+import json
+import os
 import sys
 
 from pyspark.sql import SparkSession
@@ -19,7 +22,7 @@ def main(url: str, rows: int, partitions: int, mode: str, *paths: str) -> None:
     journal, out = paths
     # A worker that was killed fails its task, which Spark runs again.
     builder = SparkSession.builder.master("local[2, 50]")
-    for name, value in LOCAL.items():
+    for name, value in {**LOCAL, **json.loads(os.environ.get("JOURNAL_SPARK", "{}"))}.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")

@@ -54,6 +54,7 @@ class SparkCluster:
         network: Whose first host has the master, and is for the driver, and whose others have a
             worker each; by default all are on the loopback interface.
         cores: Of each worker.
+        private: A folder that is another one, and empty, on the host of the last worker.
 
     Attributes:
         address: Of the master.
@@ -67,6 +68,8 @@ class SparkCluster:
         home: Path | None = None,
         network: Network | None = None,
         cores: int = 1,
+        *,
+        private: Path | None = None,
     ) -> None:
         self.address = ""
         self._cores = str(cores)
@@ -78,7 +81,7 @@ class SparkCluster:
         self._network = network
         self._home = home or Path(pyspark.__file__).parent
         self._folder = folder
-        self._count = workers
+        self._count, self._private = workers, private
         self._processes: list[subprocess.Popen[bytes]] = []
         self._logs: list[Path] = []
 
@@ -133,6 +136,9 @@ class SparkCluster:
         self._logs.append(log)
         command = ["bash", str(self._home / "bin" / "spark-class"), role, "--webui-port", "0"]
         command += ["--host", self._hosts[host]]
+        if self._private is not None and host == self._count:
+            mount = 'mount -t tmpfs none "$0" && exec "$@"'
+            command = ["unshare", "--mount", "bash", "-c", mount, str(self._private), *command]
         kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
         local = LOOPBACK if self._network is None else self._hosts[host]
         with log.open("wb") as written, self.inside(host):

@@ -2,7 +2,6 @@
 """The wait functions over record batches, with the real operator and event loop."""
 
 import asyncio
-import threading
 
 import pyarrow as pa
 import pytest
@@ -324,7 +323,7 @@ def refused_then_silent():
 
 
 def test_a_row_that_runs_out_of_time_tells_its_attempts_and_the_last_failure():
-    options = {"timeout": "100ms", "retry": retry.fixed_delay(9, "1ms")}
+    options = {"timeout": "1s", "retry": retry.fixed_delay(9, "1ms")}
 
     with pytest.raises(ElementTimeoutError) as info:
         list(arrow.ordered_wait(batches(1), refused_then_silent(), **options))
@@ -332,19 +331,19 @@ def test_a_row_that_runs_out_of_time_tells_its_attempts_and_the_last_failure():
     assert isinstance(info.value.__cause__, ConnectionRefusedError)
     assert info.value.attempts == 2
     assert str(info.value).endswith(
-        "timed out after 100ms and 2 attempts; the last failure was: `ConnectionRefusedError`;"
+        "timed out after 1s and 2 attempts; the last failure was: `ConnectionRefusedError`;"
         " raise `timeout` or give `on_timeout`"
     )
 
 
 def test_a_captured_timeout_tells_its_attempts_and_the_last_failure():
-    options = {"timeout": "100ms", "retry": retry.fixed_delay(9, "1ms"), "on_error": "capture"}
+    options = {"timeout": "1s", "retry": retry.fixed_delay(9, "1ms"), "on_error": "capture"}
 
     [row] = rows_of(arrow.ordered_wait(batches(1), refused_then_silent(), **options))
 
     assert row["error"] == {
         "kind": "element-timed-out",
-        "message": "timed out after 100ms and 2 attempts; the last failure was:"
+        "message": "timed out after 1s and 2 attempts; the last failure was:"
         " ConnectionRefusedError: [Errno 111] nobody listens",
         "attempts": 2,
         "status": None,
@@ -371,17 +370,19 @@ def test_the_functions_own_timeout_gives_results_instead():
 
 
 def test_a_timeout_cancels_the_call():
-    cancelled = threading.Event()
+    begun, cancelled = [], []
 
     @async_function("y bigint")
     async def slow(row):
+        begun.append(row["x"])
         try:
             await asyncio.Event().wait()
         finally:
-            cancelled.set()
+            cancelled.append(row["x"])
 
-    list(arrow.ordered_wait(batches(1), slow, timeout="10ms", on_error="drop"))
-    assert cancelled.is_set()
+    list(arrow.ordered_wait(batches(13), slow, timeout="500ms", on_error="drop"))
+    assert begun
+    assert sorted(cancelled) == sorted(begun)
 
 
 def test_an_attempt_that_takes_too_long_is_retried():
@@ -394,5 +395,6 @@ def test_an_attempt_that_takes_too_long_is_retried():
             await asyncio.Event().wait()
         return {"y": 1}
 
-    options = {"attempt_timeout": "10ms", "retry": retry.fixed_delay(1, 0)}
+    # Of a loop that is late, an attempt may be over before it is made.
+    options = {"attempt_timeout": "10ms", "retry": retry.fixed_delay(1000, 0)}
     assert rows_of(arrow.ordered_wait(batches(1), slow_once, **options)) == [{"x": 0, "y": 1}]

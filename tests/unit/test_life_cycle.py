@@ -217,9 +217,9 @@ def test_a_timeout_of_a_row_that_blocks_is_bounded_by_the_same_option(brief, gat
 def test_an_open_that_blocks_the_loop_is_not_ended_by_the_bound_of_calls(gate):
     class Loads(Doubles):
         def open(self, context):
-            gate.wait(0.1)
+            gate.wait(1.3)
 
-    assert run(bounded(Loads(), blocked_loop_timeout="10ms")) == [0, 2]
+    assert run(bounded(Loads(), blocked_loop_timeout="1s")) == [0, 2]
 
 
 # -- who may wait

@@ -105,8 +105,10 @@ def test_a_job_ends_although_calls_hang(spark):
 
     assert len(rows) == 61
     failed = [row for row in rows if row.error is not None]
-    assert sorted(row.id for row in failed) == [3, 32]
+    # On a machine that stands still, others run out of time, too.
+    assert {row.id for row in failed} >= {3, 32}
     assert {row.error.kind for row in failed} == {"element-timed-out"}
+    assert all(row.doubled == 2 * row.id for row in rows if row.error is None)
 
 
 def test_fewer_threads_than_calls_are_said_with_the_number_over_all_tasks(spark, caplog):

@@ -56,13 +56,23 @@ def test_unordered_wait_emits_every_row_of_every_partition_once(numbered, uneven
 
 
 def test_unordered_wait_lets_fast_rows_overtake(spark):
-    @sa.async_function("answer string")
-    async def first_is_slow(row):
-        if row["id"] == 0:
-            await asyncio.sleep(0.05)
-        return {"answer": "x"}
+    class FirstIsSlow(sa.AsyncFunction):
+        schema = "answer string"
 
-    rows = sa.unordered_wait(spark.range(10, numPartitions=1), first_is_slow).collect()
+        def open(self, context):
+            self.others = 0
+            self.all_others_came = asyncio.Event()
+
+        async def async_invoke(self, row):
+            if row["id"] == 0:
+                await self.all_others_came.wait()
+            else:
+                self.others += 1
+                if self.others == 9:
+                    self.all_others_came.set()
+            return {"answer": "x"}
+
+    rows = sa.unordered_wait(spark.range(10, numPartitions=1), FirstIsSlow()).collect()
 
     assert rows[-1].id == 0
 

@@ -269,7 +269,9 @@ def test_rows_that_time_out_can_have_a_fallback(numbers):
         sa.async_udf(hang_on_three, timeout="50ms", on_timeout={"doubled": -1})("id")
     ).collect()
 
-    assert [row[0] for row in rows[:5]] == [0, 2, 4, -1, 8]
+    # Where a worker begins late, others run out of time, too.
+    assert rows[3][0] == -1
+    assert all(row[0] in {2 * i, -1} for i, row in enumerate(rows))
 
 
 def test_a_failure_fails_the_job(numbers):

@@ -288,7 +288,7 @@ def test_a_server_killed_in_mid_run_loses_no_row(tmp_path):
 def test_a_server_that_stalls_is_given_up_after_its_timeout(tmp_path):
     with Nginx(tmp_path, SERVER) as nginx:
         put_files(nginx)
-        function = get(nginx, "/customers/{id}", client={"read_timeout": "100ms"})
+        function = get(nginx, "/customers/{id}", client={"read_timeout": "2s"})
         assert look_up(function, ["a"])[0]["name"] == "Ann"
         nginx.pause()
         try:

@@ -414,7 +414,7 @@ def test_the_time_of_an_attempt_begins_with_its_request():
             server, max_requests=1, headers={"X-Row": "{x}"}, batch=sa.Batch(max_rows=2, linger=0)
         )
         try:
-            found = rows(function, [1, 2], attempt_timeout="300ms", on_error="capture")
+            found = rows(function, [1, 2], attempt_timeout="2s", on_error="capture")
         finally:
             release.set()
 

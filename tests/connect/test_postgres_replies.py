@@ -176,25 +176,23 @@ def test_a_login_goes_on_when_the_rows_that_came_first_have_run_out_of_time(
     server: PostgresServer,
 ) -> None:
     logins: set[int] = set()
+    release = threading.Event()
 
-    def slow(connection: int, sent: bytes) -> bytes:
-        if connection not in logins:
-            logins.add(connection)
-            threading.Event().wait(0.9)
+    def held(connection: int, sent: bytes) -> bytes:
+        logins.add(connection)
+        release.wait(60)
         return sent
 
-    with relayed(server, slow) as dsn:
+    with relayed(server, held) as dsn:
         function = postgres.lookup(dsn, SQL, ["k"], schema=SCHEMA, connections=1)
         options = {"timeout": "200ms", "retry": 0, "on_error": "capture", "max_concurrency": 1}
-        found = rows_of(function, [batch_of(0, 20)], **options)
+        errors = rows_of(function, [batch_of(0, 5)], **options)["error"]
+        release.set()
+        found = rows_of(function, [batch_of(0, 20)], max_concurrency=1)
 
-    errors = [error for error in found["error"] if error]
-    assert {error["kind"] for error in errors} == {"element-timed-out"}
-    assert 0 < len(errors) < 20
-    assert [v for v in found["double"] if v is not None] == [2 * i for i in range(len(errors), 20)]
-    # One, which took the time of four rows. On a busy machine a query may run out of time, too, and
-    # its connection ends with it. A login for each row would answer none.
-    assert len(logins) <= max(1, len(errors) // 3)
+    assert [error["kind"] for error in errors] == ["element-timed-out"] * 5
+    assert found["double"] == [2 * i for i in range(20)]
+    assert len(logins) == 1
 
 
 @pytest.mark.parametrize("batch", [1, "auto"])

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -148,7 +149,9 @@ def test_a_server_that_is_full_is_not_stormed() -> None:
     ):
         function = redis.get(server.url, "{id}", schema="v string")
         options = {"retry": sa.retry.fixed_delay(1000, "1ms", budget=None), "timeout": "3s"}
+        started = time.monotonic()
         rows = lookup(function, range(10), on_error="capture", **options)
+        late = max(time.monotonic() - started - 3, 0)
         held.sendall(b"INFO stats\r\n")
         stats = held.recv(1 << 16).decode()
 
@@ -156,7 +159,7 @@ def test_a_server_that_is_full_is_not_stormed() -> None:
     assert all("Redis" in row["error"]["message"] for row in rows)
     refused = int(stats.partition("rejected_connections:")[2].split()[0])
     # Pauses of 50, 100, .. ms; it was a connection for each row that was tried again.
-    assert 2 < refused < 15
+    assert 2 < refused < 15 + 20 * late
 
 
 @pytest.mark.parametrize("writes", [False, True])

@@ -134,7 +134,7 @@ def test_an_output_that_is_abandoned_on_the_loops_thread_does_not_dead_lock():
         holder.clear()
 
     event_loop_thread().submit(drop()).result()
-    assert closed.wait(5)
+    assert closed.wait(50)
 
 
 def test_a_function_that_blocks_the_loop_is_closed_when_the_loop_is_free_again(monkeypatch, caplog):
@@ -166,7 +166,7 @@ def test_a_function_that_blocks_the_loop_is_closed_when_the_loop_is_free_again(m
     assert "after the task had ended" in caplog.text
     assert not closed.is_set()
     gate.set()
-    assert closed.wait(5)
+    assert closed.wait(50)
 
 
 def test_two_tasks_share_the_loop_at_the_same_time():

@@ -358,5 +358,5 @@ def test_progress_draws_a_bar_on_a_terminal(capsys):
         return 4
 
     with progress(Console(force_terminal=True), "unordered", 10, done):
-        assert seen.wait(10)
+        assert seen.wait(50)
     assert "unordered" in capsys.readouterr().out

@@ -53,7 +53,7 @@ def feed(batches, task):
     feeder = Feeder(Source.of(batches))
     first = feeder.pull_first()
     feeder.start(task)
-    assert task.ended.wait(5)
+    assert task.ended.wait(50)
     feeder.join()
     return first
 
@@ -143,7 +143,7 @@ def test_a_feeder_that_waits_in_the_users_iterator_is_not_waited_for():
     feeder = Feeder(slow())
     feeder.pull_first()
     feeder.start(FakeTask())
-    assert waiting.wait(5)
+    assert waiting.wait(50)
     feeder.join()
     assert feeder._thread.is_alive()
     gate.set()

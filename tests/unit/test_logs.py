@@ -73,7 +73,7 @@ def test_a_warning_of_rust_is_logged(caplog):
         lookup = sa.redis.get("redis://127.0.0.1:1", "{id}", schema="value string")
         batch = pa.RecordBatch.from_pydict({"id": [1]})
         list(sa.arrow.ordered_wait([batch], lookup, on_error="null", retry=0))
-        assert logged.wait(10)
+        assert logged.wait(50)
     finally:
         logging.getLogger().removeHandler(handler)
 

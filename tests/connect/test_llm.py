@@ -15,6 +15,7 @@ import pytest
 from pydantic import BaseModel, Field, create_model
 
 import sparkawait as sa
+from sparkawait._core import LimitServer
 from sparkawait.arrow.checks import _text_of
 from sparkawait.exceptions import ConfigurationError
 from sparkawait.testing import ModelServer
@@ -244,6 +245,18 @@ def test_what_is_asked_again_is_of_the_same_budget(server):
     assert len(rows) == 60
     with pytest.raises(ConfigurationError, match="unordered mode"):
         called(texts, ask)
+
+
+def test_what_is_asked_again_is_of_the_budget_that_a_server_keeps(server):
+    limits = LimitServer("127.0.0.1", 0, "dollars")
+    kept = f"redis://:dollars@127.0.0.1:{limits.port}"
+    budget = sa.Budget(0.5, cost=0.09, name="dollars", server=kept)
+    ask = chat(server, schema=Rated, max_tokens=70, repair=1)
+    texts = [f"[[invalid]] {n}" for n in range(61)]
+    rows = called(texts, ask, on_error="capture", rate_limit=budget)
+    assert server.stats()["answered"] == 5
+    assert [row["x"] for row in rows] == texts
+    assert {row["error"]["kind"] for row in rows} >= {"budget-spent"}
 
 
 @pytest.mark.parametrize("repair", [0, 1])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 import pyarrow as pa
 
@@ -44,7 +44,7 @@ class Again:
             )
         limits = plan.options.rate_limit.known
         is_shared = plan.sharing.stocks is not None
-        self._budgets = [] if is_shared else [it for it in limits if isinstance(it, Budget)]
+        self._budgets = [] if is_shared else [it for it in limits if _is_own(it)]
         self._taken = taken
         if self._budgets and plan.mode != "unordered":
             refuse(
@@ -128,6 +128,11 @@ class Again:
         return whole.select(range(asked.num_columns, whole.num_columns))
 
     def _left(self, limit: Any) -> Any:
-        if not isinstance(limit, Budget):
+        if not _is_own(limit):
             return limit
         return replace(limit, total=max(limit.total - self._taken(limit.label), 1e-6))
+
+
+def _is_own(limit: object) -> TypeGuard[Budget]:
+    """Tells whether it is a budget that no server keeps, so that each task has its own."""
+    return isinstance(limit, Budget) and limit.server is None

@@ -352,6 +352,10 @@ impl Ledger for JobLimit {
         self.tell(&share);
     }
 
+    fn end(&self, taken: u64) {
+        self.lock().end(taken);
+    }
+
     fn recharge(&self, taken: u64, anew: u64) {
         let mut share = self.lock();
         share.recharge(taken, anew);

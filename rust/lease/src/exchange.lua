@@ -22,6 +22,8 @@ local QUANTUM = 200000     -- what all workers get at once of a rate, in time
 local HORIZON = 1000000    -- how far ahead a rate is promised
 local ACTIVE = 1000000     -- who has wanted something since then shares it
 local AGAIN = 100000       -- when to ask again for what no time brings
+local PARTS = 32           -- so many parts of a line are remembered, of what was granted last
+local GRAINS = 16          -- the leases of a part end within what the limit saves, divided by this
 
 local limit, lately, wanting = KEYS[1], KEYS[2], KEYS[3]
 local now = tonumber(ARGV[1])
@@ -65,7 +67,7 @@ now = math.max(now, get('now'))
 set('now', now)
 if not known then
     redis.call('HSET', limit, 'terms', terms)
-    if kind == 'rate' and begins_empty then set('tat', now + math.floor(c * b / a)) end
+    if kind == 'rate' and begins_empty then set('base', now + math.floor(c * b / a)) end
 end
 local lives = 3600
 if kind == 'budget' then lives = 2592000 end
@@ -115,20 +117,55 @@ local answer
 if kind == 'rate' then
     -- `a` permits in `b` microseconds, `c` of them at once.
     local burst = math.floor(c * b / a)
-    local tat, ends, sum = get('tat'), get('ends'), get('sum')
-    -- A call has cost more than it was charged, or less. What was charged for nothing comes back, but not
-    -- so that the leases behind it could begin their calls when others may: any of them may do so as late
-    -- as the last one ends.
+    -- A lease that ends at `till` takes the line to `max(tat, till)` and what it is. If some of that turns
+    -- out to be nothing, all that came behind it is reckoned anew. Of a part: the sum behind its last
+    -- lease; when its first and its last one end; what they are.
+    local tat, base, base_sum, sum, parts = 0, get('base'), get('base_sum'), get('sum'), {}
+    local words = redis.call('HGET', limit, 'parts') or ''
+    for one, first, till, lasts in string.gmatch(words, '(%d+) (%d+) (%d+) (%d+)') do
+        parts[#parts + 1] = { tonumber(one), tonumber(first), tonumber(till), tonumber(lasts) }
+    end
+    local function reckon()
+        while parts[1] do
+            local till = math.max(base, parts[1][3]) + parts[1][4]
+            -- What ends before the next one counts does not matter any more.
+            local is_over = parts[2] and till <= parts[2][3]
+            if not is_over and #parts <= PARTS then break end
+            base, base_sum = till, parts[1][1]
+            table.remove(parts, 1)
+        end
+        tat = base
+        for _, part in ipairs(parts) do tat = math.max(tat, part[3]) + part[4] end
+    end
+    local function promise(till, lasts)
+        sum = sum + lasts
+        local last = parts[#parts]
+        if last and till <= last[2] + math.floor(burst / GRAINS) then
+            last[1], last[3], last[4] = sum, math.max(last[3], till), last[4] + lasts
+        else
+            parts[#parts + 1] = { sum, till, till, lasts }
+        end
+        reckon()
+    end
+    reckon()
+    -- A call has cost more than it was charged, or less. What was charged for nothing is taken out of the
+    -- oldest leases that it may be of: that brings the line back least.
     if cost > charged then
-        local more = math.ceil((cost - charged) * b / a)
-        tat, sum = math.max(tat, now) + more, sum + more
-    elseif cost < charged then
-        local behind = ends + math.max(sum - since, 0)
-        tat = math.max(tat - math.floor((charged - cost) * b / a), math.min(tat, behind))
+        promise(now, math.ceil((cost - charged) * b / a))
+    elseif cost < charged and since > base_sum then
+        local less = math.floor((charged - cost) * b / a)
+        for _, part in ipairs(parts) do
+            if part[1] >= since then
+                local of_it = math.min(part[4], less)
+                part[4], less = part[4] - of_it, less - of_it
+            end
+        end
+        reckon()
     end
     if left >= 0 then
         local told = now + math.max(burst - math.floor(left * b / a), 0)
-        tat, ends = math.max(tat, told), math.max(ends, told)
+        tat = math.max(tat, told)
+        base, base_sum, parts = tat, sum, {}
     end
     if want > 0 then
         -- What comes soon, or half of what is there: a call may turn out to cost less than it asks for.
@@ -152,13 +189,19 @@ if kind == 'rate' then
             answer = { 'again', text(line - HORIZON - now) }
         else
             local till = from + lease
-            tat, ends, sum = math.max(tat, till) + lasts, math.max(ends, till), sum + lasts
+            promise(till, lasts)
             set('l:' .. worker, from)
             answer = { 'lease', text(granted), text(from - now), text(till - now), text(sum) }
         end
     end
+    words = {}
+    for at, part in ipairs(parts) do
+        words[at] = string.format('%.0f %.0f %.0f %.0f', part[1], part[2], part[3], part[4])
+    end
+    redis.call('HSET', limit, 'parts', table.concat(words, ' '))
     set('tat', tat)
-    set('ends', ends)
+    set('base', base)
+    set('base_sum', base_sum)
     set('sum', sum)
 else
     -- `a` permits in all, or at a time.

@@ -33,10 +33,10 @@ pub use share::{Asked, EVERY, Share};
 pub const SCRIPT: &str = include_str!("exchange.lua");
 
 /// What EVALSHA calls it: its SHA-1.
-pub const SCRIPT_SUM: &str = "ed08f05a8163e451c8bd9b592009dbb37a2be8ab";
+pub const SCRIPT_SUM: &str = "ea7350d69d3fc95e6cce310515dbf8fb8f63d9a1";
 
 /// The same as [`Server::order`]: three keys, and what [`Order::arguments`] says.
 pub const OWNER_SCRIPT: &str = include_str!("owner.lua");
 
 /// What EVALSHA calls that.
-pub const OWNER_SUM: &str = "745e5a14db9916653970c8ae1ed03994a92df083";
+pub const OWNER_SUM: &str = "34c84fdad4d16c316ddb04657f429cf39a788102";

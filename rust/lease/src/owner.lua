@@ -10,7 +10,6 @@
 -- something of late; nothing where nobody has asked for it.
 
 local ACTIVE = 1000000     -- as in `exchange.lua`
-local SUM = 60000000       -- what was granted before a change does not come back after it
 
 local limit, lately, wanting = KEYS[1], KEYS[2], KEYS[3]
 local now = tonumber(ARGV[1])
@@ -38,7 +37,9 @@ if ARGV[7] then
         redis.call('HSET', limit, 'terms', said)
         force = said
         if kind == 'rate' and begins_empty then
-            set('tat', now + math.floor(tonumber(ARGV[5]) * tonumber(ARGV[4]) / tonumber(ARGV[3])))
+            local tat = now + math.floor(tonumber(ARGV[5]) * tonumber(ARGV[4]) / tonumber(ARGV[3]))
+            set('tat', tat)
+            set('base', tat)
         end
     end
     now = math.max(now, get('now'))
@@ -54,8 +55,12 @@ if ARGV[7] then
         -- What was saved stays, and no debt does: what was taken before has been allowed.
         local line = math.floor(most * within / came) - math.max(get('tat') - now, 0)
         local saved = math.floor(math.max(line, 0) * came / within)
-        set('tat', now + math.max(math.floor(c * b / a) - math.floor(saved * b / a), 0))
-        set('sum', get('sum') + SUM)
+        local tat = now + math.max(math.floor(c * b / a) - math.floor(saved * b / a), 0)
+        set('tat', tat)
+        set('base', tat)
+        -- What was granted before a change does not come back after it.
+        set('base_sum', get('sum'))
+        redis.call('HDEL', limit, 'parts')
         for _, name in ipairs(redis.call('ZRANGE', lately, 0, -1)) do
             redis.call('HDEL', limit, 'l:' .. name)
         end

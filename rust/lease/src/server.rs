@@ -28,8 +28,10 @@ const AGAIN: u64 = 100_000;
 const LIVES: u64 = 3_600_000_000;
 /// And so long one that does not come back.
 const BUDGET_LIVES: u64 = 2_592_000_000_000;
-/// What was granted before a change does not come back after it.
-const SUM: u64 = 60_000_000;
+/// So many parts of a line are remembered, of what was granted last.
+const PARTS: usize = 32;
+/// The leases of a part end within what the limit saves, divided by this.
+const GRAINS: u64 = 16;
 /// The first look for those that nobody asks, by their number.
 const FIRST_LOOK: usize = 256;
 
@@ -57,16 +59,42 @@ struct Limit {
     version: u64,
     /// The time of the last exchange: no clock of a server goes back.
     now: u64,
-    /// Of a rate: when all that was promised has come (GCRA's theoretical arrival time).
-    tat: u64,
-    /// When the last of its leases ends.
-    ends: u64,
-    /// What it has granted so far, in time.
-    sum: u64,
+    /// Of a rate: what was promised.
+    line: Line,
     /// What was granted and neither settled nor given back.
     flying: u64,
     spent: u64,
     workers: BTreeMap<String, Worker>,
+}
+
+/// What was promised of a rate, in time, as GCRA has it; what was charged for nothing can be taken out
+/// again.
+///
+/// A lease that ends at `until` takes the line to `max(tat, until) + what it is`. If some of that turns out
+/// to be nothing, all that came behind it is reckoned anew.
+#[derive(Debug)]
+struct Line {
+    /// When all has come that was promised (GCRA's theoretical arrival time).
+    tat: u64,
+    /// The same without the parts, and the sum then.
+    base: u64,
+    base_sum: u64,
+    /// All that was promised so far, in time.
+    sum: u64,
+    /// What was promised last, oldest first.
+    parts: VecDeque<Part>,
+}
+
+/// Some leases that end within a short time.
+#[derive(Debug)]
+struct Part {
+    /// `Line::sum` behind its last one.
+    sum: u64,
+    /// When the first one of them ends, and the last one.
+    first: u64,
+    until: u64,
+    /// What they are, without what has come back.
+    lasts: u64,
 }
 
 #[derive(Debug)]
@@ -144,7 +172,8 @@ impl Limit {
     const fn new(terms: Terms, tat: u64) -> Self {
         let workers = BTreeMap::new();
         let (said, version) = (terms, 0);
-        Self { said, terms, version, now: 0, tat, ends: 0, sum: 0, flying: 0, spent: 0, workers }
+        let line = Line::new(tat);
+        Self { said, terms, version, now: 0, line, flying: 0, spent: 0, workers }
     }
 
     /// Returns whether these are its terms: as it began, or as it is.
@@ -162,10 +191,9 @@ impl Limit {
             && let Terms::Rate { permits: came, period: within, .. } = before
         {
             // What was saved stays, and no debt does: what was taken before has been allowed.
-            let line = burst_of(before).saturating_sub(self.tat.saturating_sub(self.now));
+            let line = burst_of(before).saturating_sub(self.line.tat.saturating_sub(self.now));
             let saved = quotient(quotient(line, came, within), period, permits);
-            self.tat = self.now + burst_of(terms).saturating_sub(saved);
-            self.sum += SUM;
+            self.line.begin(self.now + burst_of(terms).saturating_sub(saved));
             for worker in self.workers.values_mut() {
                 worker.place = 0;
             }
@@ -256,27 +284,22 @@ impl Limit {
     ) -> Option<Answer> {
         let burst = burst_of(self.terms);
         let (charged, cost) = (said.charged, said.cost);
-        // What was charged for nothing comes back, but not so that the leases behind it could begin their
-        // calls when others may: any of them may do so as late as the last one ends.
         if cost > charged {
             let more = quotient_up(cost - charged, period, permits);
-            self.tat = self.tat.max(now) + more;
-            self.sum += more;
+            self.line.promise(now, more, burst);
         } else if cost < charged {
-            let behind = self.ends + self.sum.saturating_sub(said.since);
-            let less = quotient(charged - cost, period, permits);
-            self.tat = self.tat.saturating_sub(less).max(self.tat.min(behind));
+            self.line.give_back(said.since, quotient(charged - cost, period, permits));
         }
         if let Some(left) = said.left {
             let told = now + burst.saturating_sub(quotient(left, period, permits));
-            self.tat = self.tat.max(told);
-            self.ends = self.ends.max(told);
+            self.line.begin(self.line.tat.max(told));
         }
         if said.want == 0 {
             return None;
         }
         // What comes soon, or half of what is there: a call may turn out to cost less than it asks for.
-        let taken = self.tat.saturating_sub(now);
+        let tat = self.line.tat;
+        let taken = tat.saturating_sub(now);
         let saved = quotient(burst.saturating_sub(taken), permits, period);
         let soon = quotient(permits, QUANTUM, period);
         let share = quotient(soon.max(quotient(saved, 1, 2)), 1, active);
@@ -287,7 +310,7 @@ impl Limit {
         // shorter than that, nothing is lost by it.
         let lease = burst.saturating_sub(lasts).clamp(SHORTEST, LEASE);
         // Its own length is not the line's: a dear row waits for its turn, and then for what it costs.
-        let line = self.tat.max(now).saturating_sub(burst);
+        let line = tat.max(now).saturating_sub(burst);
         // One place in line for each, or who asks first would get all.
         let own = self.workers.get_mut(&said.worker)?;
         if own.place > now {
@@ -296,14 +319,12 @@ impl Limit {
         if line > now + HORIZON {
             return Some(Answer::Again(line - HORIZON - now));
         }
-        let from = now.max((self.tat.max(now) + lasts).saturating_sub(burst));
+        let from = now.max((tat.max(now) + lasts).saturating_sub(burst));
         let until = from + lease;
-        self.tat = self.tat.max(until) + lasts;
-        self.ends = self.ends.max(until);
-        self.sum += lasts;
+        self.line.promise(until, lasts, burst);
         own.place = from;
         let (from, until) = (from - now, until - now);
-        Some(Answer::Lease { amount, from, until, sum: self.sum })
+        Some(Answer::Lease { amount, from, until, sum: self.line.sum })
     }
 
     /// Grants permits of what does not refill.
@@ -326,6 +347,59 @@ impl Limit {
         }
         let never = is_budget && self.flying == 0;
         Some(if never { Answer::Never(free) } else { Answer::OnSettle(AGAIN) })
+    }
+}
+
+impl Line {
+    const fn new(tat: u64) -> Self {
+        Self { tat, base: tat, base_sum: 0, sum: 0, parts: VecDeque::new() }
+    }
+
+    /// Promises so much, which may begin as late as `until`.
+    fn promise(&mut self, until: u64, lasts: u64, burst: u64) {
+        self.sum += lasts;
+        let sum = self.sum;
+        match self.parts.back_mut() {
+            Some(last) if until <= last.first + burst / GRAINS => {
+                (last.sum, last.until) = (sum, last.until.max(until));
+                last.lasts += lasts;
+            }
+            _ => self.parts.push_back(Part { sum, first: until, until, lasts }),
+        }
+        self.reckon();
+    }
+
+    /// Takes out what was charged for nothing, of leases from this sum on. Which of them these are is not
+    /// known; of the oldest, it brings the line back least.
+    fn give_back(&mut self, since: u64, mut less: u64) {
+        if since <= self.base_sum {
+            return;
+        }
+        for part in self.parts.iter_mut().filter(|it| it.sum >= since) {
+            let of_it = part.lasts.min(less);
+            (part.lasts, less) = (part.lasts - of_it, less - of_it);
+        }
+        self.reckon();
+    }
+
+    /// Goes on from `tat`: nothing comes back of what was promised before.
+    fn begin(&mut self, tat: u64) {
+        (self.tat, self.base, self.base_sum) = (tat, tat, self.sum);
+        self.parts.clear();
+    }
+
+    fn reckon(&mut self) {
+        while let Some(first) = self.parts.front() {
+            let end = self.base.max(first.until) + first.lasts;
+            // What ends before the next one counts does not matter any more.
+            let is_over = self.parts.get(1).is_some_and(|it| end <= it.until);
+            if !is_over && self.parts.len() <= PARTS {
+                break;
+            }
+            (self.base, self.base_sum) = (end, first.sum);
+            self.parts.pop_front();
+        }
+        self.tat = self.parts.iter().fold(self.base, |tat, it| tat.max(it.until) + it.lasts);
     }
 }
 

@@ -87,7 +87,7 @@ pub struct Share {
     turn: u64,
     /// The same of calls that began before the limit was changed: all of them.
     leaving: u64,
-    /// Permits of a rate that calls have begun with, by the sums of their leases.
+    /// Permits of a rate that calls in flight have begun with, by the sums of their leases.
     begun: VecDeque<(u64, u64)>,
     /// What the next exchange says.
     said: Exchange,
@@ -236,9 +236,7 @@ impl Share {
     }
 
     fn take_of_leases(&mut self, cost: u64, now: u64) -> bool {
-        while self.leases.front().is_some_and(|it| it.until <= now) {
-            self.leases.pop_front();
-        }
+        self.forget_over(now);
         if now > self.heard + HOLDS {
             return false;
         }
@@ -271,14 +269,26 @@ impl Share {
         true
     }
 
+    /// What no call has begun with before its lease ended has cost nothing.
+    fn forget_over(&mut self, now: u64) {
+        while let Some(lease) = self.leases.front().copied().filter(|it| it.until <= now) {
+            self.leases.pop_front();
+            self.tell_cost(Some(lease.sum), lease.amount, 0);
+        }
+    }
+
+    /// Tells what was charged and what that has cost, of leases from this sum on.
+    fn tell_cost(&mut self, since: Option<u64>, charged: u64, cost: u64) {
+        let since = since.unwrap_or(0);
+        self.said.since = if self.said.charged == 0 { since } else { self.said.since.min(since) };
+        self.said.charged += charged;
+        self.said.cost += cost;
+    }
+
     fn note_begun(&mut self, sum: u64, cost: u64) {
         match self.begun.back_mut() {
             Some(last) if last.0 == sum => last.1 += cost,
             _ => self.begun.push_back((sum, cost)),
-        }
-        // What cost what it took is not told, so they would be ever more.
-        if self.begun.len() > 4096 {
-            self.begun.pop_front();
         }
     }
 
@@ -330,20 +340,19 @@ impl Share {
         }
     }
 
-    /// Settles a call that took `taken` and cost `actual`. Of a rate only those are told that cost
-    /// something else than they took.
+    /// A call of a rate has ended that cost the `taken` that it took.
+    pub fn end(&mut self, taken: u64) {
+        self.forget_begun(taken);
+    }
+
+    /// Settles a call that took `taken` and cost `actual`; of a rate, one that cost something else than it
+    /// took.
     pub fn settle(&mut self, taken: u64, actual: u64) {
         let taken = self.taken(taken);
         match self.terms {
             Terms::Rate { .. } => {
-                self.said.since = match self.begun.front() {
-                    Some((sum, _)) if self.said.charged == 0 => *sum,
-                    Some((sum, _)) => self.said.since.min(*sum),
-                    None => 0,
-                };
+                self.tell_cost(self.begun.front().map(|it| it.0), taken, actual);
                 self.forget_begun(taken);
-                self.said.charged += taken;
-                self.said.cost += actual;
             }
             Terms::Budget(_) | Terms::Calls(_) if self.bygone > 0 => {
                 // Nobody counts on it any more.
@@ -421,8 +430,11 @@ impl Share {
         let tells = tells.then_some(0);
         let wants = wants.then_some(self.again_at);
         let renews = if self.is_rate() {
+            // What is over comes back to others.
+            let over = self.leases.front().map(|it| it.until);
             let ends = self.leases.back().map(|it| it.until);
-            ends.filter(|it| *it > self.heard + HOLDS).map(|_| self.heard + LOOKS)
+            let held = ends.filter(|it| *it > self.heard + HOLDS).map(|_| self.heard + LOOKS);
+            over.into_iter().chain(held).min()
         } else {
             (self.pool + self.flying > 0).then_some(self.heard + RENEWS)
         };
@@ -437,6 +449,7 @@ impl Share {
         }
         let wants = now >= self.again_at;
         if self.is_rate() {
+            self.forget_over(now);
             self.want_of_rate(wants, now);
         } else {
             self.want_of_stock(wants);

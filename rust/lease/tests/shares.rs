@@ -43,6 +43,10 @@ struct World {
     begun: Vec<(u64, u64)>,
     most_flying: u64,
     latency: u64,
+    /// And so much longer at most.
+    spread: u64,
+    /// Of so many calls all but one cost what they take; 0: some do by chance.
+    exact: u64,
     /// What a call takes and, at most, costs.
     cost: u64,
     reached: bool,
@@ -61,6 +65,8 @@ impl World {
             begun: Vec::new(),
             most_flying: 0,
             latency: 37 * MILLISECOND,
+            spread: 0,
+            exact: 0,
             cost: 1,
             reached: true,
             ended: BTreeMap::new(),
@@ -129,20 +135,28 @@ impl World {
         let here = now + it.ahead;
         while it.calls.front().is_some_and(|call| call.0 <= now) {
             let Some((_, taken, cost)) = it.calls.pop_front() else { break };
-            if !matches!(self.terms, Terms::Rate { .. }) || taken != cost {
-                it.share.settle(taken, cost);
-                if !matches!(self.terms, Terms::Rate { .. }) {
-                    // What was settled may be what it waits for.
-                    it.asks_at = 0;
+            if matches!(self.terms, Terms::Rate { .. }) {
+                if taken == cost {
+                    it.share.end(taken);
+                } else {
+                    it.share.settle(taken, cost);
                 }
+            } else {
+                it.share.settle(taken, cost);
+                // What was settled may be what it waits for.
+                it.asks_at = 0;
             }
         }
         while it.rows > 0 && it.asks_at <= now {
             match it.share.ask(self.cost, here) {
                 Asked::Granted => {
                     it.rows -= 1;
-                    let cost = self.random.random_range(self.cost.div_ceil(2)..=self.cost);
-                    it.calls.push_back((now + self.latency, self.cost, cost));
+                    let costs_all = self.exact > 0 && self.random.random_range(0..self.exact) > 0;
+                    let least = if costs_all { self.cost } else { self.cost.div_ceil(2) };
+                    let cost = self.random.random_range(least..=self.cost);
+                    let ends = now + self.latency + self.random.random_range(0..=self.spread);
+                    let place = it.calls.partition_point(|call| call.0 <= ends);
+                    it.calls.insert(place, (ends, self.cost, cost));
                     self.begun.push((now, cost));
                     *self.ended.entry("begun").or_default() += 1;
                 }
@@ -248,6 +262,27 @@ fn dear_calls_whose_costs_are_settled_use_the_limit() {
     world.run(60 * SECOND);
     world.check_rate();
     assert!((190_000..=206_000).contains(&world.spent()), "{}", world.spent());
+}
+
+#[test]
+fn what_calls_were_charged_for_nothing_is_used_by_others() {
+    // 200 000 tokens a minute, with the second's worth that is saved if nothing else is said.
+    let terms = Terms::Rate { permits: 200_000, period: 60 * SECOND, burst: 3_333 };
+    // A call takes 1 000. Of some it is known when they end that they cost as much.
+    for (latency, spread, exact) in
+        [(37, 0, 0), (297, 0, 0), (597, 0, 0), (97, 997, 0), (297, 0, 3)]
+    {
+        let mut world = World::new(terms, 0x5eed);
+        (world.cost, world.exact) = (1_000, exact);
+        (world.latency, world.spread) = (latency * MILLISECOND, spread * MILLISECOND);
+        for rows in [u64::MAX, 13, 13, 13] {
+            world.join(rows);
+        }
+        world.run(120 * SECOND);
+        world.check_rate();
+        let used = world.spent();
+        assert!((380_000..=404_000).contains(&used), "{used}: {latency}, {spread}, {exact}");
+    }
 }
 
 #[test]

@@ -82,22 +82,33 @@ fn terms_in(page: &SharedPage, name: NonZeroU64) -> Option<Gcra> {
     let slot = page.known_slot(name)?;
     let word = page.value(&slot);
     let permits = NonZeroU64::new((word & !CHANGED) >> 32)?;
-    let rate = Rate::new(permits, Duration::from_micros(word & u64::from(u32::MAX)))?;
+    let unit = UNITS.get(usize::try_from(word >> 30 & 3).ok()?)?;
+    let period = Duration::from_nanos((word & (MOST_UNITS - 1)) * unit);
+    let rate = Rate::new(permits, period)?;
     let burst = NonZeroU64::new(page.count(&slot).load(Ordering::Acquire))?;
     Some(Gcra::new(rate, burst))
 }
 
-/// Returns a rate as a word, if it is one of whole microseconds, and not of too many.
+/// What the period of a rate is counted in, in nanoseconds.
+const UNITS: [u64; 3] = [1_000, 1_000_000, 1_000_000_000];
+/// A period has fewer of them.
+const MOST_UNITS: u64 = 1 << 30;
+/// And fewer permits.
+const MOST_PERMITS: u64 = 1 << 31;
+
+/// Returns a rate as a word, if it is one of whole microseconds, milliseconds or seconds that are not too
+/// many.
 fn word_of(rate: Rate) -> Option<u64> {
     let (permits, nanos) = (rate.permits().get(), rate.period().get());
     let common = common_divisor(permits, nanos);
     let (permits, nanos) = (permits / common, nanos / common);
-    // As many permits in as many times the period, so that it is whole microseconds.
-    let times = 1_000 / common_divisor(nanos, 1_000);
-    let permits = u32::try_from(permits.checked_mul(times)?).ok()?;
-    let micros = u32::try_from(nanos.checked_mul(times)? / 1_000).ok()?;
-    let is_read = permits < 1 << 31;
-    is_read.then(|| CHANGED | u64::from(permits) << 32 | u64::from(micros))
+    (0_u64..).zip(UNITS).find_map(|(number, unit)| {
+        // As many permits in as many times the period, so that it is whole.
+        let times = unit / common_divisor(nanos, unit);
+        let permits = permits.checked_mul(times).filter(|it| *it < MOST_PERMITS)?;
+        let units = Some(nanos.checked_mul(times)? / unit).filter(|it| *it < MOST_UNITS)?;
+        Some(CHANGED | permits << 32 | number << 30 | units)
+    })
 }
 
 const fn common_divisor(mut a: u64, mut b: u64) -> u64 {

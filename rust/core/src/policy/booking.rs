@@ -150,6 +150,8 @@ impl Booking {
         if !self.is_rate || taken != actual {
             self.ledger.settle(taken, actual);
             self.end_wait();
+        } else {
+            self.ledger.end(taken);
         }
     }
 

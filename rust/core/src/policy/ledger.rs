@@ -42,6 +42,11 @@ pub trait Ledger: fmt::Debug + Send + Sync {
     /// others when the call ends; a call that did not start has cost nothing.
     fn settle(&self, taken: u64, actual: u64);
 
+    /// Learns that a call of a rate has ended which cost the `taken` that it took.
+    fn end(&self, taken: u64) {
+        let _ = taken;
+    }
+
     /// Sets right what a call was charged that goes on.
     fn recharge(&self, taken: u64, anew: u64) {
         self.settle(taken, anew);

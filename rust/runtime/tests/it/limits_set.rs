@@ -92,6 +92,10 @@ fn a_rate_that_is_set_is_for_any_time() {
         (3, Duration::from_secs(60)),
         (5_000, Duration::from_secs(3_600)),
         (100_000, Duration::from_secs(86_400)),
+        (10, Duration::from_secs(86_400)),
+        (7, Duration::from_secs(100 * 86_400)),
+        (1, Duration::from_secs(100 * 86_400)),
+        (3, Duration::from_millis(31_000_001)),
         (1_000_000_000, Duration::from_secs(1)),
         (7, Duration::from_nanos(1_333)),
     ] {
@@ -101,7 +105,7 @@ fn a_rate_that_is_set_is_for_any_time() {
         let (over, under) = (period.as_nanos(), u128::from(found.period().get()));
         assert_eq!(u128::from(left) * over, u128::from(right) * under);
     }
-    let odd = gcra(1_000_003, Duration::from_secs(86_413));
+    let odd = gcra(1_000_003, Duration::from_nanos(86_413_000_000_001));
     assert!(matches!(share.set(odd, HostClock.now()), Err(PageError::OddRate)));
 }
 

@@ -9,7 +9,9 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from types import SimpleNamespace
@@ -217,6 +219,24 @@ def test_a_cell_that_is_interrupted_ends_its_jobs_and_no_others(
             query.stop()
 
 
+def test_a_job_that_begins_long_after_its_cell_was_interrupted_ends_too(
+    spark, tmp_path, endless, shell, monkeypatch
+):
+    """As one does that lists files for long: there is no job yet when it is looked for."""
+    outs = []
+    shell.run(lambda: outs.append(sa.unordered_wait(numbers(spark), endless.function)))
+
+    def cell() -> None:
+        monkeypatch.setattr(interrupts, "_asked", lambda _: 0)
+        with interrupt_when(lambda: wait_until(lambda: len(active_jobs(spark)) == 1)):
+            outs[0].write.parquet(str(tmp_path / "out"))
+
+    shell.run(cell)
+
+    assert isinstance(shell.last_error, INTERRUPTS)
+    wait_until(lambda: not active_jobs(spark))
+
+
 def test_a_cell_that_fails_or_ends_cancels_nothing(spark, look_up, shell, capsys):
     came = []
     shell.run(lambda: came.append(sa.unordered_wait(numbers(spark), look_up, on_error="capture")))
@@ -225,3 +245,47 @@ def test_a_cell_that_fails_or_ends_cancels_nothing(spark, look_up, shell, capsys
     assert came[1] == ROWS
     assert not has_tags(spark)
     assert "cancelled" not in capsys.readouterr().err
+
+
+def test_stop_ends_a_job_that_waits_for_its_first_task_and_none_that_begins_later(
+    spark, endless, tmp_path
+):
+    @sa.async_function("v long")
+    async def asks_later(row):
+        return {"v": row.id}
+
+    free, cores = tmp_path / "free", spark.sparkContext.defaultParallelism
+    blocks = spark.range(cores, numPartitions=cores).mapInArrow(
+        until_there_is(str(free), PATIENCE), "id long"
+    )
+    job = sa.job(spark)
+    out = sa.unordered_wait(spark.range(13, numPartitions=2), endless.function, capacity=3)
+    tracker = spark.sparkContext.statusTracker()
+    with ThreadPoolExecutor(2) as pool:
+        blocked = pool.submit(blocks.count)
+        wait_until(lambda: len(tracker.getActiveJobsIds()) == 1)
+        writing = pool.submit(lambda: out.write.format("noop").mode("overwrite").save())
+        wait_until(lambda: len(tracker.getActiveJobsIds()) == 2)
+        assert job.stop() == 0
+        free.touch()
+        assert blocked.result() == cores
+        with pytest.raises(Exception, match=r"cancelled by sparkawait's job\.stop\(\)"):
+            writing.result()
+    wait_until(lambda: not job.progress)
+    assert endless.calls.counts().total() <= 6
+    assert sa.unordered_wait(spark.range(13), asks_later).count() == 13
+
+
+PATIENCE = 120.0
+
+
+def until_there_is(path, seconds):
+    """Returns a function that waits for a file, and hands all rows on."""
+
+    def wait(batches):
+        end = time.monotonic() + seconds
+        while not os.path.exists(path) and time.monotonic() < end:  # noqa: PTH110
+            time.sleep(0.05)
+        yield from batches
+
+    return wait

@@ -232,6 +232,7 @@ def report(task="a", end=None, action="7", **totals):
         "attempt": 0,
         "action": action,
         "of_stream": False,
+        "tags": [],
         "warnings": [],
         "end": end,
         "calls": [("look_up", None, counts)],

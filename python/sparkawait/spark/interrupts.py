@@ -26,6 +26,7 @@ import sys
 import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -33,9 +34,10 @@ from typing import Any, TypeVar
 from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
+from sparkawait.spark.reports import OWN_TAG
 from sparkawait.spark.session import is_connect
 
-__all__ = ["wait_for", "watch_cells"]
+__all__ = ["is_cancelled", "wait_for", "watch_cells"]
 
 _T = TypeVar("_T")
 _logger = logging.getLogger("sparkawait")
@@ -43,6 +45,15 @@ _PATIENCE = 5.0
 """Seconds in which jobs are looked for; a driver that is gone does not answer."""
 _PAUSE = 0.2
 """Seconds between two looks."""
+
+
+_CANCELLED: deque[str] = deque(maxlen=1_000)
+"""Tags of what nobody waits for any more."""
+
+
+def is_cancelled(tag: str) -> bool:
+    """Tells whether jobs with this tag of ours are to end, also those that begin later."""
+    return tag in _CANCELLED
 
 
 def wait_for(spark: SparkSession, action: Callable[[], _T]) -> _T:
@@ -92,7 +103,7 @@ class _Tag:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self._name = f"sparkawait-{uuid.uuid4().hex}"
+        self._name = f"{OWN_TAG}{uuid.uuid4().hex}"
         self._is_on = False
 
     def put_on(self) -> None:
@@ -120,6 +131,7 @@ class _Tag:
         """Cancels the jobs that have it; returns how many there were, as far as Spark tells."""
         if not self._is_on:
             return 0
+        _CANCELLED.append(self._name)
         if is_connect(self._spark):
             return _asked(lambda: len(self._spark.interruptTag(self._name)))
         context: Any = self._spark.sparkContext

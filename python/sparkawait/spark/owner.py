@@ -87,8 +87,9 @@ class Job:
         """Cancels the jobs of Spark that make calls now; returns how many there were.
 
         No further call begins as soon as the tasks have heard of it. Streaming queries go on: stop
-        them by `sparkawait.drain`, or by ``query.stop()``. Tasks that began on a cluster before
-        `sparkawait.job` was called are known once one has ended.
+        them by `sparkawait.drain`, or by ``query.stop()``. A job that waits for its first task is
+        not counted; it ends as soon as it begins to make calls. Tasks that began on a cluster
+        before `sparkawait.job` was called are known once one has ended.
         """
         self._owner.catch_up()
         return self._owner.actions.stop()

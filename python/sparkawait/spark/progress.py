@@ -28,8 +28,9 @@ from pyspark.sql import SparkSession
 
 from sparkawait._worker.metrics import TaskMetrics, merge, of_one_task
 from sparkawait.outcomes import FAILED_ROWS, OnError
+from sparkawait.spark.interrupts import is_cancelled
 from sparkawait.spark.reports import Report
-from sparkawait.spark.screens import PAUSE_UNSEEN, Screen, Spark, screen_of
+from sparkawait.spark.screens import PAUSE_UNSEEN, STOPPED, Screen, Spark, screen_of
 
 __all__ = ["Actions", "Progress"]
 
@@ -293,10 +294,11 @@ class _Action:
         self.calls: dict[str, _Calls] = {}
         self.last = now
         self.ended: float | None = None
+        self.tags: list[str] = []
         self._warned: set[str] = set()
 
     def take(self, report: Report, now: float) -> None:
-        self.last = now
+        self.last, self.tags = now, report["tags"]
         function = " > ".join(name for name, _, _ in report["calls"])
         self.calls.setdefault(function, _Calls(function)).take(report, now)
 
@@ -340,6 +342,7 @@ class Actions:
         self._actions: dict[str, _Action] = {}
         self._is_watched = False
         self._bounds: dict[str, OnError] = {}
+        self._stopped_until = -1
 
     def bound(self, function: str, by: OnError) -> None:
         """Learns when too many rows of a function have failed."""
@@ -363,7 +366,7 @@ class Actions:
                 threading.Thread(
                     target=self._watch, name="sparkawait-progress", daemon=True
                 ).start()
-            elif not action.running:
+            elif not action.running or self._is_stopped(action) is not None:
                 self._changed.notify()
         if not self._is_on_one_host:
             for text in warnings:
@@ -403,10 +406,21 @@ class Actions:
         return flying, waiting
 
     def stop(self) -> int:
-        """Cancels the jobs that make calls now."""
+        """Cancels the jobs that make calls now; those that have begun and make none yet, later."""
         with self._changed:
             stages = {stage for action in self._actions.values() for stage in action.stages}
-        return self._spark.cancel(stages) if stages else 0
+        count = self._spark.cancel(stages) if stages else 0
+        newest = self._spark.newest()
+        with self._changed:
+            self._stopped_until = newest
+        return count
+
+    def _is_stopped(self, action: _Action) -> str | None:
+        """Returns why an action is to end that was stopped before Spark ran a task of it."""
+        if any(map(is_cancelled, action.tags)):
+            return "since nobody waits for it"
+        is_older = action.execution.isdigit() and int(action.execution) <= self._stopped_until
+        return STOPPED if is_older else None
 
     def _tasks_of(self, stages: set[int]) -> tuple[int, int] | None:
         try:
@@ -441,12 +455,16 @@ class Actions:
         """Ends an action in which too many rows have failed, and tells of limits that are split."""
         with self._changed:
             stages, reasons = action.stages, list(self._too_many(action))
+            stopped = self._is_stopped(action) if action.running else None
             split = [it for it in action.calls.values() if not it.is_split]
         for reason in reasons:
             _logger.error("%s; its job is cancelled", reason)
         if reasons:
             with contextlib.suppress(Exception):  # Spark is gone
                 self._spark.cancel(stages, reasons[0])
+        if stopped is not None:
+            with contextlib.suppress(Exception):
+                self._spark.cancel(stages, stopped)
         for calls in split:
             tasks = self._tasks_of(calls.stages)
             with self._changed:

@@ -37,11 +37,23 @@ from sparkawait.spark.shipment import add_to_what_is_said
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
 
-__all__ = ["NO_REPORTS", "Arriving", "Report", "Reports", "TaskReport", "in_errors", "read"]
+__all__ = [
+    "NO_REPORTS",
+    "OWN_TAG",
+    "Arriving",
+    "Report",
+    "Reports",
+    "TaskReport",
+    "in_errors",
+    "read",
+]
 
 _logger = logging.getLogger("sparkawait")
 _EXECUTION = "spark.sql.execution.id"
 _QUERY = "sql.streaming.queryId"
+_TAGS = "spark.job.tags"
+OWN_TAG = "sparkawait-"
+"""How our tags of jobs begin."""
 _CHANNELS = ("channels", "other_channels")
 """Named by what is in the rows, which is nothing for an error and no text for JSON."""
 _LATENCY = "call_latency"
@@ -68,6 +80,7 @@ class Report(TypedDict):
         attempt: How often it was run before.
         action: The execution of Spark SQL that it belongs to; nothing for an action on an RDD.
         of_stream: Whether it belongs to a streaming query.
+        tags: Our own tags of its job.
         calls: For each call of its chain the function's name, the object that counts it, if there
             is one, and the counts.
         totals: What the calls have counted together, levels included.
@@ -81,6 +94,7 @@ class Report(TypedDict):
     attempt: int
     action: str
     of_stream: bool
+    tags: list[str]
     calls: list[tuple[str, str | None, TaskMetrics]]
     totals: TaskMetrics
     warnings: list[str]
@@ -195,6 +209,7 @@ class TaskReport:
                 {name: of for name, of in each.items() if name not in _CHANNELS} for each in counts
             ]
         names = [plan.function_name for plan in self._chain.plans]
+        tags = (context.getLocalProperty(_TAGS) or "").split(",")
         by = self._reports.counted_by or (None,) * len(names)
         return Report(
             task=self._task,
@@ -203,6 +218,7 @@ class TaskReport:
             attempt=context.attemptNumber(),
             action=context.getLocalProperty(_EXECUTION) or "",
             of_stream=context.getLocalProperty(_QUERY) is not None,
+            tags=[it for it in tags if it.startswith(OWN_TAG)],
             calls=list(zip(names, by, counts, strict=True)),
             totals=totals,
             warnings=_warnings().since(self._warned),

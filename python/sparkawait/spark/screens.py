@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from pyspark.sql import SparkSession
 
-__all__ = ["PAUSE_UNSEEN", "Log", "Notebook", "Screen", "Spark", "Terminal", "screen_of"]
+__all__ = ["PAUSE_UNSEEN", "STOPPED", "Log", "Notebook", "Screen", "Spark", "Terminal", "screen_of"]
 
 _logger = logging.getLogger("sparkawait")
 _VARIABLE = "SPARKAWAIT_PROGRESS"
@@ -26,6 +26,12 @@ _PAUSE = 0.4
 PAUSE_UNSEEN = 2.0
 """The same where nobody does."""
 _LOG_SECONDS = 10.0
+_EVENTS_MILLISECONDS = 10_000
+"""How long it is waited for Spark to note what has begun."""
+
+
+STOPPED = "by sparkawait's job.stop()"
+"""Why a job was cancelled."""
 
 
 class Spark:
@@ -62,7 +68,18 @@ class Spark:
                 return bool(execution.get().completionTime().isDefined())
         return not stages & set(context.statusTracker().getActiveStageIds())
 
-    def cancel(self, stages: set[int], reason: str = "by sparkawait's job.stop()") -> int:
+    def newest(self) -> int:
+        """Returns the number of the newest execution of Spark SQL; -1 if there was none."""
+        context: Any = self._context()
+        session: Any = self._session()
+        if context is None or context._jsc is None or session is None:  # noqa: SLF001
+            return -1
+        context._jsc.sc().listenerBus().waitUntilEmpty(_EVENTS_MILLISECONDS)  # noqa: SLF001
+        store = session._jsparkSession.sharedState().statusStore()  # noqa: SLF001
+        count = store.executionsCount()
+        return store.executionsList(count - 1, 1).head().executionId() if count else -1
+
+    def cancel(self, stages: set[int], reason: str = STOPPED) -> int:
         """Cancels the jobs that run some of these stages; returns how many there were."""
         context: Any = self._context()
         if context is None:

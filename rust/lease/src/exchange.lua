@@ -118,14 +118,14 @@ if kind == 'rate' then
     -- `a` permits in `b` microseconds, `c` of them at once.
     local burst = math.floor(c * b / a)
     -- A lease that ends at `till` takes the line to `max(tat, till)` and what it is. If some of that turns
-    -- out to be nothing, all that came behind it is reckoned anew. Of a part: the sum behind its last
+    -- out to be nothing, what came behind it is counted again. Of a part: the sum behind its last
     -- lease; when its first and its last one end; what they are.
     local tat, base, base_sum, sum, parts = 0, get('base'), get('base_sum'), get('sum'), {}
     local words = redis.call('HGET', limit, 'parts') or ''
     for one, first, till, lasts in string.gmatch(words, '(%d+) (%d+) (%d+) (%d+)') do
         parts[#parts + 1] = { tonumber(one), tonumber(first), tonumber(till), tonumber(lasts) }
     end
-    local function reckon()
+    local function count()
         while parts[1] do
             local till = math.max(base, parts[1][3]) + parts[1][4]
             -- What ends before the next one counts does not matter any more.
@@ -145,9 +145,9 @@ if kind == 'rate' then
         else
             parts[#parts + 1] = { sum, till, till, lasts }
         end
-        reckon()
+        count()
     end
-    reckon()
+    count()
     -- A call has cost more than it was charged, or less. What was charged for nothing is taken out of the
     -- oldest leases that it may be of: that brings the line back least.
     if cost > charged then
@@ -160,7 +160,7 @@ if kind == 'rate' then
                 part[4], less = part[4] - of_it, less - of_it
             end
         end
-        reckon()
+        count()
     end
     if left >= 0 then
         local told = now + math.max(burst - math.floor(left * b / a), 0)

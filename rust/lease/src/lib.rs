@@ -33,7 +33,7 @@ pub use share::{Asked, EVERY, Share};
 pub const SCRIPT: &str = include_str!("exchange.lua");
 
 /// What EVALSHA calls it: its SHA-1.
-pub const SCRIPT_SUM: &str = "ea7350d69d3fc95e6cce310515dbf8fb8f63d9a1";
+pub const SCRIPT_SUM: &str = "122ff94401cd049e65d418deeea0129a5d5862d2";
 
 /// The same as [`Server::order`]: three keys, and what [`Order::arguments`] says.
 pub const OWNER_SCRIPT: &str = include_str!("owner.lua");

@@ -71,7 +71,7 @@ struct Limit {
 /// again.
 ///
 /// A lease that ends at `until` takes the line to `max(tat, until) + what it is`. If some of that turns out
-/// to be nothing, all that came behind it is reckoned anew.
+/// to be nothing, what came behind it is counted again.
 #[derive(Debug)]
 struct Line {
     /// When all has come that was promised (GCRA's theoretical arrival time).
@@ -366,7 +366,7 @@ impl Line {
             }
             _ => self.parts.push_back(Part { sum, first: until, until, lasts }),
         }
-        self.reckon();
+        self.count();
     }
 
     /// Takes out what was charged for nothing, of leases from this sum on. Which of them these are is not
@@ -379,7 +379,7 @@ impl Line {
             let of_it = part.lasts.min(less);
             (part.lasts, less) = (part.lasts - of_it, less - of_it);
         }
-        self.reckon();
+        self.count();
     }
 
     /// Goes on from `tat`: nothing comes back of what was promised before.
@@ -388,7 +388,7 @@ impl Line {
         self.parts.clear();
     }
 
-    fn reckon(&mut self) {
+    fn count(&mut self) {
         while let Some(first) = self.parts.front() {
             let end = self.base.max(first.until) + first.lasts;
             // What ends before the next one counts does not matter any more.

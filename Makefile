@@ -196,6 +196,12 @@ test-spark: dev $(VENV)/.servers $(CLASS_DATA) ## the tests on the newest Spark
 test-cluster: dev $(CLASS_DATA) ## the part of them that runs on a cluster of real processes, some of which are killed
 	$(JAVA) $(PY) -m pytest --quiet $(SPARK_LIMITS) tests/cluster
 
+SEED ?= 1
+ROWS ?= 1013
+.PHONY: soak
+soak: dev $(VENV)/.servers $(CLASS_DATA) ## jobs under drawn faults for T seconds, the same for a SEED; ON=cluster kills executors, too
+	$(JAVA) $(PY) -m tests.cluster.soak $(T) $(SEED) $(ROWS) $(ON)
+
 .PHONY: test-install
 test-install: dev ## the first example of the README and the notebooks in new environments, with a wheel; the source archive
 	$(JAVA) SPARKAWAIT_WHEEL="$(SPARKAWAIT_WHEEL)" $(PY) -m pytest --quiet -o tmp_path_retention_policy=failed \

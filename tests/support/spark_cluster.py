@@ -20,7 +20,7 @@ from tests.support.network import Network
 from tests.support.servers import LOOPBACK
 from tests.support.waiting import wait_until
 
-__all__ = ["SparkCluster", "bare_packages"]
+__all__ = ["SparkCluster", "bare_packages", "python_workers"]
 
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
@@ -122,9 +122,7 @@ class SparkCluster:
 
     def python_workers(self) -> list[int]:
         """Returns the process ids of the executors' Python workers, which a daemon has forked."""
-        forks = (pid for executor in self.executors() for pid in below(executor))
-        named = [pid for pid in forks if _DAEMON in _command_of(pid)]
-        return [pid for daemon in named for pid in below(daemon) if pid != daemon]
+        return [pid for executor in self.executors() for pid in python_workers(executor)]
 
     def logs(self) -> str:
         """Returns what all processes have written, for a test that failed."""
@@ -157,6 +155,13 @@ class SparkCluster:
     def _running(self, word: str) -> list[int]:
         found = (pid for process in self._processes for pid in below(process.pid))
         return [pid for pid in found if word in _command_of(pid)]
+
+
+def python_workers(parent: int) -> list[int]:
+    """Returns the process ids of the Python workers below a process, which a daemon has forked."""
+    named = [pid for pid in below(parent) if _DAEMON in _command_of(pid)]
+    workers = [pid for daemon in named for pid in below(daemon) if pid != daemon]
+    return list(dict.fromkeys(workers))
 
 
 def _command_of(pid: int) -> str:

@@ -506,6 +506,24 @@ def test_a_text_that_is_too_long_fails_alone():
     assert "maximum context length" in failed[0]["error"]["message"]
 
 
+def test_a_text_that_is_too_long_is_halved_until_it_fits():
+    with ModelServer(tokenizer=len, max_text_tokens=10, max_request_tokens=40) as server:
+        texts = [f"text {n}" for n in range(20)]
+        texts[7], texts[11] = "far too long a text", 'é"\\ß' * 13
+        options = {"model": "m", "base_url": server.base_url, "max_rows": 16}
+        embed = sa.llm.embed("{x}", overlong="truncate", **options)
+        rows = called(texts, embed, on_error="capture")
+        answered = server.answered()
+    assert [row["error"] for row in rows] == [None] * 20
+    for row in rows:
+        found = "".join(f"{round(it * 65536):04x}" for it in row["embedding"][:4])
+        beginnings = [hash_of(row["x"][:n]) for n in range(1, 11)]
+        assert found in beginnings
+        if len(row["x"]) <= 10:
+            assert found == hash_of(row["x"])
+    assert set(answered.values()) == {1}
+
+
 def test_an_index_that_two_vectors_have_fails_its_rows(server):
     embed = sa.llm.embed("{x}", model="m", base_url=server.base_url)
     rows = called(["[[invalid]]", "b"], embed, on_error="capture")
@@ -545,6 +563,12 @@ def test_an_estimate_pays_for_nothing_and_is_narrowed_by_some_answers(server):
         ({"repair": 2}, "`repair` must be 0 or 1"),
         ({"schema": "m map<string, int>"}, "no JSON schema"),
         ({"rpm": 0}, "`rpm`"),
+        ({"messages": ["x"]}, "`messages`"),
+        ({"messages": "x"}, "`messages`"),
+        ({"tpm": "x"}, "`tpm`"),
+        ({"tpm": (1, 2, 3)}, "`tpm`"),
+        ({"budget": "x", "price": {"input": 1, "output": 1}, "max_tokens": 9}, "Budget"),
+        ({"extra": {"stream": True}}, "`stream`"),
         ({"api_key": "", "base_url": "http://x"}, "`api_key`"),
     ],
 )
@@ -552,6 +576,20 @@ def test_wrong_arguments_are_refused(options, says):
     given = {"prompt": "say {x}", "schema": None, "model": "m", **options}
     with pytest.raises(ConfigurationError, match=says):
         sa.llm.chat(given.pop("prompt"), given.pop("schema"), **given)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"tpm": "x"}, "`tpm`"),
+        ({"rpm": "x"}, "`rpm`"),
+        ({"overlong": "cut"}, '`overlong` must be "error" or "truncate"'),
+        ({"dimensions": 0}, "`dimensions`"),
+    ],
+)
+def test_wrong_arguments_of_embed_are_refused(options, says):
+    with pytest.raises(ConfigurationError, match=says):
+        sa.llm.embed("{x}", model="m", **options)
 
 
 def test_answers_do_not_go_with_what_is_behind_them(server):

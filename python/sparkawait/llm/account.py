@@ -63,7 +63,11 @@ class Account:
         paid = {TOKENS[it]: 1.0 for it in names}
         output = {TOKENS["output"]: 1.0}
         asked, answer = self.fixed // 4 + 100 * len(columns), self.max_tokens or _SOME_OUTPUT
-        if isinstance(self.tpm, tuple):
+        if isinstance(self.tpm, (tuple, list)):
+            if len(self.tpm) != 2:  # noqa: PLR2004
+                refuse(
+                    f"`tpm` must be a number, or two for input and output, got {shown(self.tpm)}"
+                )
             of_input, of_output = self.tpm
             limits.append(self._of_tokens(of_input, paid, asked, "input tokens"))
             limits.append(self._of_tokens(of_output, output, answer, "output tokens"))
@@ -96,7 +100,7 @@ class Account:
     def minutes(self, calls: int, tokens: float, output: float) -> float | None:
         """Returns how long calls take at the limits."""
         found = [] if self.rpm is None else [calls / self.rpm]
-        if isinstance(self.tpm, tuple):
+        if isinstance(self.tpm, (tuple, list)):
             found += [tokens / self.tpm[0], output / self.tpm[1]]
         elif self.tpm is not None:
             found.append((tokens + output) / self.tpm)

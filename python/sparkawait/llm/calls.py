@@ -13,7 +13,7 @@ from typing import Any, Literal, cast, get_args
 
 import pyarrow as pa
 
-from sparkawait._checks import integer, nullable, refuse, shown, text
+from sparkawait._checks import integer, mapping, nullable, number, refuse, shown, text
 from sparkawait._schema.answers import ANSWER, REASON, USAGE, Answers
 from sparkawait._schema.json_schema import json_schema
 from sparkawait._schema.types import Declared, SchemaLike, declared_by
@@ -26,11 +26,12 @@ from sparkawait.llm.dialects import DIALECTS, ENDED, REFUSAL, SAID, STATUS, TEXT
 from sparkawait.options import NONE_GIVEN, WaitOptions
 from sparkawait.rate_limit import Budget, Lengths, RateLimit
 from sparkawait.retry import exponential_backoff
-from sparkawait.secrets import Secret, secret
+from sparkawait.secrets import LookUp, Secret, secret
 
 __all__ = ["ChatFunction", "EmbedFunction", "ModelFunction", "chat", "embed"]
 
 Api = Literal["chat", "messages"]
+Overlong = Literal["error", "truncate"]
 Also = Literal["usage", "request_id", "served_model", "tier", "finish_reason"]
 
 
@@ -83,6 +84,16 @@ class ChatFunction(ModelFunction):
 @dataclass(frozen=True)
 class EmbedFunction(ModelFunction):
     """A model that makes vectors of texts. Made by `embed`."""
+
+    truncates: bool = field(default=False, repr=False)
+
+    def _description(self, look_up: LookUp) -> dict[str, Any]:
+        description = super()._description(look_up)
+        description["batch"]["halve_texts"] = self.truncates
+        return description
+
+    def _asked(self, description: dict[str, Any]) -> dict[str, Any]:
+        return {**super()._asked(description), "truncates": self.truncates}
 
 
 def chat(
@@ -164,7 +175,7 @@ def chat(
     """
     dialect = _dialect(api)
     text(model, "model", "the name of a model")
-    said = [*map(dict, messages)]
+    said = [dict(mapping(it, "messages", "turns with `role` and `content`")) for it in messages]
     if prompt is not None:
         said.append({"role": "user", "content": text(prompt, "prompt", "a text", quoted=False)})
     if not said:
@@ -278,6 +289,7 @@ def embed(
     column: str = "embedding",
     max_rows: int = 256,
     max_tokens: int = 100_000,
+    overlong: Overlong = "error",
     extra: Mapping[str, Any] | None = None,
     rpm: float | None = None,
     tpm: float | None = None,
@@ -290,7 +302,7 @@ def embed(
     """Returns a function that makes vectors of texts, many in a request.
 
     Each vector belongs to the row that its index names. A request that is too large for the service
-    is made again in halves, down to one row; a text that is too long alone fails its row.
+    is made again in halves, down to one row; `overlong` says what a text is that is too long alone.
 
     Args:
         text: The text of a row: a template.
@@ -301,6 +313,8 @@ def embed(
         column: The name of the column.
         max_rows: Texts of a request.
         max_tokens: Tokens of a request; three bytes count as one.
+        overlong: What happens to a text that is too long for the model, as the service says:
+            ``"error"`` fails its row, and ``"truncate"`` halves it until it fits.
         extra: Further members of the request.
         rpm: Requests in a minute that your account has, for all tasks of the job.
         tpm: Tokens in a minute, likewise.
@@ -323,6 +337,8 @@ def embed(
         integer(dimensions, "dimensions", 1)
     integer(max_rows, "max_rows", 1)
     integer(max_tokens, "max_tokens", 1)
+    if overlong not in get_args(Overlong):
+        refuse(f'`overlong` must be "error" or "truncate", got {shown(overlong)}')
     made = http.post(
         _url(base_url or dialect.base_url, "/embeddings"),
         pa.schema([pa.field(column, pa.list_(pa.float32()), nullable=False)]),
@@ -347,13 +363,15 @@ def embed(
         name = f"requests of {model}"
         limits.append(RateLimit(rate_of(rpm, "rpm"), per="request", name=name, scope="job"))
     if tpm is not None:
-        cost, burst = Lengths(made.input_columns, 0.25, 1), max(int(tpm / 60), max_tokens)
+        burst = max(int(number(tpm, "tpm", 1) / 60), max_tokens)
+        cost = Lengths(made.input_columns, 0.25, 1)
         name, rate = f"tokens of {model}", rate_of(tpm, "tpm")
         limits.append(RateLimit(rate, burst, cost, "job", name=name, counts="tokens"))
     own = _options("2 min", limits, once=once)
     account = Account(model, rpm, tpm, fixed=len(text.encode()), max_tokens=0)
     kept = {it.name: getattr(made, it.name) for it in fields(HttpFunction)}
-    return EmbedFunction(**kept, what="embed", own=own, once=once, account=account)
+    of_embed: dict[str, Any] = {"what": "embed", "own": own, "once": once, "account": account}
+    return EmbedFunction(**kept, **of_embed, truncates=overlong == "truncate")
 
 
 def _options(timeout: str, limits: list[Any], *, once: bool) -> WaitOptions:

@@ -63,7 +63,7 @@ pub(crate) use self::address::HostColumns;
 use self::address::check_address;
 use self::answers::Answers;
 use self::auth::{Auth, AuthConfig};
-use self::batch::{BatchEngine, BatchTemplates, Batched, Companies, ItemReader, Most};
+use self::batch::{BatchEngine, BatchTemplates, Batched, Companies, ItemReader, Most, Overlong};
 use self::call::CallRules;
 use self::charset::Reads;
 use self::clients::Clients;
@@ -161,6 +161,7 @@ impl HttpConfig {
             items,
             most,
             splits: batch.split_on_error,
+            overlong: if batch.halve_texts { Overlong::IsHalved } else { Overlong::Fails },
             is_keyed,
             is_repeatable: is_keyed || method.is_ok_and(|it| it.is_idempotent()),
             companies: Companies::default(),

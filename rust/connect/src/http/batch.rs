@@ -21,6 +21,7 @@ mod waiting;
 
 pub(super) use self::companies::Companies;
 pub(super) use self::engine::{BatchEngine, Batched};
+pub(super) use self::item::Overlong;
 pub(super) use self::items::ItemReader;
 pub(super) use self::templates::BatchTemplates;
 pub(super) use self::waiting::Most;

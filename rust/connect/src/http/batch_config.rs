@@ -18,6 +18,9 @@ pub(super) struct BatchConfig {
     pub(super) linger: f64,
     /// Whether rows at fault are looked for where a request fails.
     pub(super) split_on_error: bool,
+    /// Whether a text that is too long alone is halved until it is not.
+    #[serde(default)]
+    pub(super) halve_texts: bool,
     /// The JSON values of a row: one element of an array, or lines.
     pub(super) item: Vec<Box<RawValue>>,
     /// What stands around the array; none for lines.

@@ -59,6 +59,8 @@ pub(super) enum Company {
         /// Whether a part of the same request was answered, so that a failure is of its rows.
         is_proven: bool,
     },
+    /// The text of the row is halved so often, as it is too long.
+    Halved(u32),
     /// Nobody knows whether their request failed because of them.
     Suspected(Arc<Suspicion>),
 }
@@ -259,6 +261,7 @@ mod tests {
             text: none.clone(),
             id: none.clone(),
             key: none.clone(),
+            halvings: 0,
         };
         let body = Some(Bytes::from(vec![b'x'; body]));
         let request = Outgoing { body, ..Outgoing::for_test() };

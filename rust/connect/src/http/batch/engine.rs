@@ -14,7 +14,7 @@ use sparkawait_task::shared::Lent;
 use tokio::time::Instant;
 
 use super::companies::{Back, Companies, Company, Expected, MOST, MOST_BYTES, Sent, Suspicion};
-use super::item::Item;
+use super::item::{Item, MOST_HALVINGS, Overlong, halved, says_too_long};
 use super::items::ItemReader;
 use super::templates::{BatchTemplates, Head, ItemRows};
 use super::waiting::{Batch, Doubt, Heads, Most, Seat, Source};
@@ -42,6 +42,8 @@ pub(crate) struct Batched {
     pub(crate) most: Most,
     /// Whether rows at fault are looked for where a request fails.
     pub(crate) splits: bool,
+    /// What happens to a text that is too long alone.
+    pub(crate) overlong: Overlong,
     /// Whether the service knows a request again by its key.
     pub(crate) is_keyed: bool,
     /// Whether two requests do what one does, because of that or by their method.
@@ -154,6 +156,10 @@ impl BatchEngine {
             is_patient: matches!(it.company, Company::Sent(_) | Company::Again),
         });
         let (most, channel) = (&self.batched.most, calls.channel(call));
+        let halvings = match &back {
+            Some(Back { company: Company::Halved(times), .. }) => *times,
+            _ => 0,
+        };
         let doubt = match back.map(|Back { company, .. }| company) {
             Some(Company::Lost) => return Err(lost()),
             Some(Company::Sent(sent)) => {
@@ -163,12 +169,13 @@ impl BatchEngine {
                     .change(channel, |heads| heads.add(none, its_seat, item, most, now, open));
             }
             Some(Company::Suspected(suspicion)) => Doubt::Suspected(suspicion),
-            Some(Company::Part { is_proven: true }) => Doubt::OfRows,
+            Some(Company::Part { is_proven: true } | Company::Halved(_)) => Doubt::OfRows,
             Some(Company::Part { is_proven: false } | Company::Again) | None => Doubt::Any,
         };
         let Some(texts) = rows.texts(row)? else { return Ok(false) };
         let name = rows.head_key(row)?;
-        let item = Item { attempt, text: texts.item, id: texts.id, key: texts.key };
+        let text = if halvings > 0 { halved(&texts.item, halvings) } else { texts.item };
+        let item = Item { attempt, text, id: texts.id, key: texts.key, halvings };
         waiting.change(channel, |heads| {
             heads.add(name, its_seat, item, most, now, || {
                 let head = rows.head(&self.clients, row)?;
@@ -246,6 +253,12 @@ impl BatchEngine {
                     }
                 }
             }
+            Outcome::Failed(failed)
+                if !awaited.is_empty() && self.is_to_be_halved(sent, &failed) =>
+            {
+                let company = Company::Halved(sent.items[0].halvings + 1);
+                self.call_part(&awaited, company, &failed, &mut ended);
+            }
             outcome => self.settle(sent, &awaited, outcome, &mut ended)?,
         }
         if !is_all {
@@ -284,6 +297,13 @@ impl BatchEngine {
         } else {
             expected.expect(attempts, Company::Again);
         }
+    }
+
+    /// Whether a request failed because the text of its only row is too long, and goes again with half of it.
+    fn is_to_be_halved(&self, sent: &Sent, failed: &Failure) -> bool {
+        let is_open = self.batched.overlong == Overlong::IsHalved && failed.about == About::Rows;
+        let is_one = sent.items.len() == 1 && sent.items[0].halvings < MOST_HALVINGS;
+        is_open && is_one && says_too_long(&failed.call.message)
     }
 
     /// Has the rows of a request that has failed because of some called for again, those of each half

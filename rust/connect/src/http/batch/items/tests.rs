@@ -44,6 +44,7 @@ fn items(names: &[&str]) -> Vec<Item> {
         text: Bytes::new(),
         id: Bytes::copy_from_slice(name.as_bytes()),
         key: Bytes::new(),
+        halvings: 0,
     };
     names.iter().map(of).collect()
 }

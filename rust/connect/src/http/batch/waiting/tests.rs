@@ -66,7 +66,13 @@ fn any_head() -> Source {
 
 fn item(attempt: AttemptId, bytes: usize, id: &str) -> Item {
     let text = Bytes::from(vec![b'x'; bytes]);
-    Item { attempt, text, id: Bytes::copy_from_slice(id.as_bytes()), key: Bytes::new() }
+    Item {
+        attempt,
+        text,
+        id: Bytes::copy_from_slice(id.as_bytes()),
+        key: Bytes::new(),
+        halvings: 0,
+    }
 }
 
 fn line(channel: u64, name: &'static str) -> LineKey {

@@ -117,7 +117,7 @@ def test_a_server_that_is_silent_is_given_up(caplog):
         server.pause()
         try:
             # The kept connection is given up, and nobody greets another one.
-            with pytest.raises(sa.AsyncFunctionError, match="not ready within 1.7s"):
+            with pytest.raises(sa.AsyncFunctionError, match=r"not ready within 1\.7s"):
                 lookup(function, [{"id": 1}], retry=0)
             assert "silent for longer than `idle_timeout`" in caplog.text
         finally:

@@ -16,6 +16,8 @@ from tests.support.spark_program import LOCAL
 
 MOST_CALLS = 23
 """Calls of a task at a time."""
+COST = 0.25
+"""What a call costs."""
 
 
 def main(url: str, rows: int, partitions: int, mode: str, *paths: str) -> None:
@@ -31,6 +33,7 @@ def main(url: str, rows: int, partitions: int, mode: str, *paths: str) -> None:
     wait = getattr(sa, mode)
     options = {"key": "id"} if mode == "key_ordered_wait" else {}
     kept = sa.Journal(journal, keep_input=True)
+    options["rate_limit"] = sa.Budget(1_000_000.0, cost=COST)
     named = wait(numbers, get, journal=kept, max_concurrency=MOST_CALLS, **options)
     named.write.mode("overwrite").parquet(out)
     spark.stop()

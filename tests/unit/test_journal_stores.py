@@ -3,15 +3,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import resource
 from typing import ClassVar
 
 import pyarrow as pa
 import pytest
+from pyarrow import fs
 
 import sparkawait as sa
 from sparkawait._plan import journal as plans
 from sparkawait._worker import journal as journals
 from sparkawait._worker import known_rows
+from sparkawait.exceptions import AsyncIOError
 from tests.unit.test_journal import files, known, plan_of, rows, task, told, write
 
 __all__ = ["told"]
@@ -98,3 +102,79 @@ def test_without_the_right_to_delete_no_row_is_written_three_times(tmp_path, mon
     writing.finish()
     assert len(files(tmp_path)) == 17 + 1
     assert known(task(plan), rows(range(17))) == [[f"a{it}"] for it in range(17)]
+
+
+class Store:
+    """A store of some type, whose files are in a local folder."""
+
+    def __init__(self, folder, type_name):
+        self.type_name = type_name
+        self._files = fs.SubTreeFileSystem(str(folder), fs.LocalFileSystem())
+        self.moves = 0
+
+    def __getattr__(self, name):
+        return getattr(self._files, name)
+
+    def move(self, one, other):
+        self.moves += 1
+        self._files.move(one, other)
+
+
+@pytest.mark.parametrize(
+    ("url", "type_name"),
+    [
+        ("gs://team/kept", "gcs"),
+        ("abfs://team@account.dfs.core.windows.net/kept", "abfs"),
+        ("hdfs://namenode:8020/kept", "hdfs"),
+        ("s3a://team/kept", "s3"),
+    ],
+    ids=["gs", "abfs", "hdfs", "s3a"],
+)
+def test_each_kind_of_store_keeps_results_and_hdfs_has_no_file_before_it_is_whole(
+    tmp_path, monkeypatch, url, type_name
+):
+    store, asked = Store(tmp_path, type_name), []
+
+    def from_uri(uri):
+        asked.append(uri)
+        return store, "kept"
+
+    monkeypatch.setattr(plans, "_in_one_request", lambda files: files)
+    monkeypatch.setattr(fs, "FileSystem", type("FileSystem", (), {"from_uri": from_uri}))
+    for cached in (plans.folder_of, plans._checked_folder):
+        cached.cache_clear()
+    plan = plan_of(url)
+    writing = task(plan)
+    for number in range(3):
+        write(plan, writing, [number], [[f"a{number}"]])
+    assert known(task(plan), rows(range(4))) == [["a0"], ["a1"], ["a2"], None]
+    writing.finish()
+    assert known(task(plan), rows(range(4))) == [["a0"], ["a1"], ["a2"], None]
+    assert len(files(tmp_path / "kept")) == 1
+    assert asked == [url.replace("s3a", "s3")]
+    assert store.moves == (5 if type_name == "hdfs" else 0)
+    for cached in (plans.folder_of, plans._checked_folder):
+        cached.cache_clear()
+
+
+@contextlib.contextmanager
+def files_of_at_most(size):
+    """The system writes so many bytes of a file, and refuses the rest."""
+    limit, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, most))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, most))
+
+
+def test_a_file_of_which_the_system_writes_a_part_is_not_in_the_folder(tmp_path):
+    plan = plan_of(tmp_path)
+    writing = task(plan)
+    write(plan, writing, [1], [["kept"]])
+    with files_of_at_most(331), pytest.raises(AsyncIOError, match="cannot be written") as told:
+        write(plan, writing, [2], [["lost"]])
+    assert str(tmp_path) in str(told.value)
+    assert len(files(tmp_path)) == 1
+    assert not list(tmp_path.glob(".*parquet"))
+    assert known(task(plan), rows([1, 2])) == [["kept"], None]

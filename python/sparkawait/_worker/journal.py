@@ -47,7 +47,7 @@ _GROUP_ROWS = 4096
 _GROUP_BYTES = _MEGABYTE
 _FILES = 64
 """Files of a task, from which on they are put together before its end."""
-_LARGE_BYTES = 2 * _MEGABYTE
+_LARGE_BYTES = _MEGABYTE
 """A file of this size is left as it is; others become one of twice the size at most."""
 _MOST_FOLDERS = 4
 _REPEATED = ["function", "version", "at", "attempt", "kind", "message", "cost", "status"]

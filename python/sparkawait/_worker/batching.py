@@ -253,8 +253,9 @@ class Call(ABC):
     async def _run(self) -> None:
         # Read by the watchdog.
         function_name = self._runner.function_name  # noqa: F841  # pyright: ignore[reportUnusedVariable]
-        self._runner.port.started(self._rows)
-        await self._make()
+        # Of one that begins behind the end of the task nobody would know.
+        if self._runner.port.started(self._rows):
+            await self._make()
 
 
 BatchRunner.entries = BatchRunner.entries_with(Call._run.__code__)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]

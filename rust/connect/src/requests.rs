@@ -288,7 +288,9 @@ mod tests {
             true
         }
 
-        fn started(&self, _: Vec<AttemptId>) {}
+        fn started(&self, _: Vec<AttemptId>) -> bool {
+            true
+        }
 
         fn fail(&self, error: TaskError) -> bool {
             self.0.send(error.to_string()).is_ok()

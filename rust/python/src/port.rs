@@ -289,12 +289,11 @@ impl Port {
         Ok(true)
     }
 
-    /// Notes that a call begins for rows that waited for it in line.
-    fn started(&self, rows: &Bound<'_, PyAny>) -> PyResult<()> {
-        if self.replies.begins() == Begins::WhenSaid {
-            self.replies.started(&attempts(rows)?);
-        }
-        Ok(())
+    /// Notes that a call begins for rows that waited for it in line; returns false if the task has
+    /// ended, and it is not to be made.
+    fn started(&self, rows: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let is_told = self.replies.begins() == Begins::WhenSaid;
+        Ok(!is_told || self.replies.started(&attempts(rows)?))
     }
 
     /// Notes that a request is made for many rows; this is the first.

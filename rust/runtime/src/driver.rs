@@ -237,7 +237,13 @@ where
         self.read_ahead.close();
         let now = self.clock.now();
         self.chain.close(now);
-        self.processor.mailbox_mut().close();
+        // Calls that have begun since the last mail was run. Whoever says so from now on is refused, and
+        // does not make them.
+        for mail in self.processor.mailbox_mut().close() {
+            if let TaskMail::Started(..) = mail.payload {
+                self.run_mail(mail.payload, now);
+            }
+        }
         self.publish_metrics(now);
     }
 

@@ -109,7 +109,8 @@ impl<X: BatchCodec> ReplySender<X> {
         self.inbox.put(TaskMail::Replies(self.position, reply))
     }
 
-    /// Says that calls begin, which waited before; returns false if the task has ended.
+    /// Says that calls begin, which waited before; returns false if the task has ended: then it will
+    /// not count them, and they are not to be made.
     ///
     /// For operators whose calls begin when that is said, see `Begins` in their settings.
     pub fn started(&self, attempts: Vec<AttemptId>) -> bool {

@@ -308,12 +308,23 @@ impl Model {
     /// Whether a row may have failed the task that was not called at that time.
     fn may_have_failed(&self, now: u64) -> bool {
         self.sites.iter().filter(|it| it.plan.on_error == Failing::Fail).any(|site| {
-            let has_uncalled =
-                site.rows.len() < self.arrived[site.operator].len().max(self.fed.len());
+            let has_uncalled = site.rows.len() < self.most_arrived(site.operator);
             let first = self.fed.first().copied().unwrap_or_default();
             site.rows.values().any(|it| site.may_time_out(it, now))
                 || has_uncalled && site.may_time_out_uncalled(first, now)
         })
+    }
+
+    /// How many rows may have come to an operator, seen there or not.
+    fn most_arrived(&self, operator: usize) -> usize {
+        let Some(before) = operator.checked_sub(1) else { return self.fed.len() };
+        let made = |row: &Row| match row.state {
+            State::Done(Outcome::Results { count, .. }) => count.max(1) as usize,
+            _ => 1,
+        };
+        let of_site = |it: usize| self.sites[it].rows.values().map(made).sum();
+        let made = self.sites_of(before).map(of_site).max().unwrap_or_default();
+        self.arrived[operator].len().max(made)
     }
 
     /// Nobody was called for an attempt, as the answer to it says: it is charged nothing.

@@ -26,8 +26,8 @@ pub trait ReplySink: fmt::Debug + Send + Sync {
     /// Takes the outcomes of some calls; returns false if the task has ended.
     fn send(&self, group: ReplyGroup) -> bool;
 
-    /// Takes calls that begin, see [`Replies::started`].
-    fn started(&self, attempts: Vec<AttemptId>);
+    /// Takes calls that begin, see [`Replies::started`]; returns false if the task has ended.
+    fn started(&self, attempts: Vec<AttemptId>) -> bool;
 
     /// Fails the task; returns false if it has ended.
     fn fail(&self, error: TaskError) -> bool;
@@ -83,14 +83,13 @@ impl Replies {
     }
 
     /// Says that calls begin, before they are made, which waited for a connection or for others to go
-    /// with: from now on they are attempts of their rows, see [`Begins`].
+    /// with: from now on they are attempts of their rows, see [`Begins`]. Returns false if the task has
+    /// ended, which will not count them: they are not to be made.
     ///
     /// For functions whose [`Concurrency`](crate::concurrency::Concurrency) says that their calls
     /// begin when that is said.
-    pub fn started(&self, attempts: &[AttemptId]) {
-        if self.begins() == Begins::WhenSaid {
-            self.sink.started(attempts.to_vec());
-        }
+    pub fn started(&self, attempts: &[AttemptId]) -> bool {
+        self.begins() == Begins::AtOnce || self.sink.started(attempts.to_vec())
     }
 
     /// Returns whether somebody wants to be told when calls begin, see [`started`](Self::started).

@@ -607,8 +607,8 @@ const fn is_uncalled(kind: ErrorKind, reads: bool) -> bool {
 
 /// The task itself, behind all layers.
 impl ReplySink for ReplySender<TaskCodec> {
-    fn started(&self, attempts: Vec<AttemptId>) {
-        Self::started(self, attempts);
+    fn started(&self, attempts: Vec<AttemptId>) -> bool {
+        Self::started(self, attempts)
     }
 
     fn send(&self, group: ReplyGroup) -> bool {

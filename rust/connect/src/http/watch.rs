@@ -92,7 +92,7 @@ pub(super) struct Begun(Mutex<Vec<AttemptId>>);
 
 impl Begun {
     /// Tells which calls have begun, if any have.
-    pub(super) fn tell(&self, tell: impl FnOnce(&[AttemptId])) {
+    pub(super) fn tell(&self, tell: impl FnOnce(&[AttemptId]) -> bool) {
         let begun = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         if !begun.is_empty() {
             tell(&begun);
@@ -102,7 +102,7 @@ impl Begun {
     /// Waits for calls, and tells of those that begin before anybody hears what they came to.
     pub(super) async fn telling<T>(
         &self,
-        tell: impl Fn(&[AttemptId]),
+        tell: impl Fn(&[AttemptId]) -> bool,
         calls: impl Future<Output = T>,
     ) -> T {
         let mut calls = pin!(calls);

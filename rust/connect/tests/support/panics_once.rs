@@ -31,8 +31,8 @@ impl ReplySink for PanicsOnce {
         self.replies.send(group)
     }
 
-    fn started(&self, attempts: Vec<AttemptId>) {
-        self.replies.started(&attempts);
+    fn started(&self, attempts: Vec<AttemptId>) -> bool {
+        self.replies.started(&attempts)
     }
 
     fn fail(&self, error: TaskError) -> bool {

@@ -410,18 +410,21 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     }
 
     /// Begins the call of a record that was handed over and has waited since, see
-    /// [`Begins::WhenSaid`]. It `began` then, and that may be a while ago. To be said once, before its outcome. One that nobody waits for any more was
-    /// made all the same, and is counted.
+    /// [`Begins::WhenSaid`]. It `began` then, and that may be a while ago. To be said once, before its
+    /// outcome. One that nobody waits for any more, or behind the end, was made all the same, and is
+    /// counted.
     pub fn handle_started(
         &mut self,
         attempt: AttemptId,
         began: ProcessingTime,
         now: ProcessingTime,
     ) {
-        if self.config.begins == Begins::AtOnce || self.is_closed {
+        if self.config.begins == Begins::AtOnce {
             return;
         }
-        let in_flight = self.queue.get_mut(attempt.entry).filter(|it| it.awaits(attempt));
+        let is_open = !self.is_closed;
+        let in_flight =
+            self.queue.get_mut(attempt.entry).filter(|it| is_open && it.awaits(attempt));
         let Some(run) = in_flight.and_then(|it| it.run_mut()) else {
             return self.metrics.begin(self.earlier.kind_of(attempt));
         };

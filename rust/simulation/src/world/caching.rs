@@ -155,8 +155,8 @@ impl ReplySink for WatchingSink {
         self.to.send(group)
     }
 
-    fn started(&self, attempts: Vec<AttemptId>) {
-        self.to.started(&attempts);
+    fn started(&self, attempts: Vec<AttemptId>) -> bool {
+        self.to.started(&attempts)
     }
 
     fn fail(&self, error: TaskError) -> bool {

@@ -43,8 +43,8 @@ impl ReplySink for ConformingSink {
         }
     }
 
-    fn started(&self, attempts: Vec<AttemptId>) {
-        self.above.started(&attempts);
+    fn started(&self, attempts: Vec<AttemptId>) -> bool {
+        self.above.started(&attempts)
     }
 
     fn fail(&self, error: TaskError) -> bool {

@@ -41,6 +41,10 @@ struct State {
     takes: Takes,
     /// Whether calls wait for a connection, which is there a moment later.
     says: bool,
+    /// Whether its thread is about to make a call when it is told that nobody wants it.
+    is_late: bool,
+    /// The call that began last.
+    begun: Option<AttemptId>,
     replies: Option<Replies>,
     /// Keys of the calls, with their times in milliseconds.
     calls: Vec<(i64, u64)>,
@@ -51,7 +55,9 @@ struct State {
 impl Service {
     fn new(takes: Takes) -> Self {
         let (replies, calls, due) = (None, Vec::new(), BTreeMap::new());
-        Self(Arc::new(Mutex::new(State { now: 0, takes, says: false, replies, calls, due })))
+        let (now, says, is_late, begun) = (0, false, false, None);
+        let state = State { now, takes, says, is_late, begun, replies, calls, due };
+        Self(Arc::new(Mutex::new(state)))
     }
 }
 
@@ -66,16 +72,21 @@ impl State {
         }
     }
 
+    /// Says that a call begins, and makes it if the task may know of it.
+    fn begin(&mut self, attempt: AttemptId, key: i64) {
+        if self.replies.as_ref().unwrap().started(&[attempt]) {
+            self.begun = Some(attempt);
+            self.call(attempt, key);
+        }
+    }
+
     /// Does what is due.
     fn work(&mut self) {
         while let Some(first) = self.due.first_entry().filter(|it| *it.key() <= self.now) {
             let mut ended = Vec::new();
             for (attempt, begins) in first.remove() {
                 match begins {
-                    Some(key) => {
-                        self.replies.as_ref().unwrap().started(&[attempt]);
-                        self.call(attempt, key);
-                    }
+                    Some(key) => self.begin(attempt, key),
                     None => ended.push(attempt),
                 }
             }
@@ -119,8 +130,14 @@ impl AsyncFunction<Calls> for Service {
 
     fn cancel(&mut self, attempts: Vec<AttemptId>) {
         let mut state = self.0.lock().unwrap();
+        let mut late = Vec::new();
         for due in state.due.values_mut() {
-            due.retain(|it| !attempts.contains(&it.0));
+            late.extend(due.extract_if(.., |it| attempts.contains(&it.0)));
+        }
+        for (attempt, begins) in late {
+            if let Some(key) = begins.filter(|_| state.is_late) {
+                state.begin(attempt, key);
+            }
         }
     }
 
@@ -138,6 +155,8 @@ struct Ended {
     metrics: Metrics,
     /// When it ended, in milliseconds.
     at: u64,
+    /// Whether a call might begin behind the end.
+    is_told: bool,
 }
 
 impl Ended {
@@ -183,9 +202,13 @@ fn breaker(after: u32) -> PolicyConfig {
     PolicyConfig { pause: Some(PauseConfig::new(Some(after), 5, 7)), ..PolicyConfig::NONE }
 }
 
-fn run(mut config: TaskConfig, takes: Takes, keys: impl IntoIterator<Item = i64>) -> Ended {
+fn run(config: TaskConfig, takes: Takes, keys: impl IntoIterator<Item = i64>) -> Ended {
     let service = Service::new(takes);
     service.0.lock().unwrap().says = config.concurrency != Concurrency::unbounded();
+    run_on(&service, config, keys)
+}
+
+fn run_on(service: &Service, mut config: TaskConfig, keys: impl IntoIterator<Item = i64>) -> Ended {
     config.driver.max_rows_per_batch = 7;
     let function = service.clone();
     let kept = service.clone();
@@ -218,9 +241,10 @@ fn run(mut config: TaskConfig, takes: Takes, keys: impl IntoIterator<Item = i64>
     let metrics = driver.metrics_reader().read()[0].operator;
     driver.close();
     let mut state = service.0.lock().unwrap();
-    state.replies = None;
+    let replies = state.replies.take().unwrap();
+    let is_told = state.begun.is_some_and(|it| replies.started(&[it]));
     assert_eq!(rows.len(), keys.len(), "rows in, rows out");
-    Ended { rows, info, calls: state.calls.clone(), metrics, at: state.now / MILLI }
+    Ended { rows, info, calls: state.calls.clone(), metrics, at: state.now / MILLI, is_told }
 }
 
 fn told(info: &StructArray) -> Vec<(i32, bool)> {
@@ -337,4 +361,27 @@ fn attempts_are_the_calls_that_the_service_sees() {
 
     let ended = run(config(500), answers, (0..600).map(|it| it % 20));
     assert_eq!((ended.calls.len(), ended.metrics.attempts), (600, 600));
+}
+
+#[test]
+fn a_call_that_begins_as_the_task_ends_is_counted_or_not_made() {
+    for is_cached in [false, true] {
+        let service = Service::new(|_, _| None);
+        let mut config = config(500);
+        if is_cached {
+            config = cached(config, "late");
+        }
+        config.concurrency = Concurrency::default().beginning(Begins::WhenSaid);
+        config.operator.timeout = Some(Duration::from_micros(700));
+        {
+            let mut state = service.0.lock().unwrap();
+            (state.says, state.is_late) = (true, true);
+        }
+
+        let ended = run_on(&service, config, 0..13);
+
+        // All rows time out at once, and the thread of the service had come to their calls.
+        assert_eq!((ended.calls.len(), ended.metrics.attempts), (13, 13), "{is_cached}");
+        assert!(!ended.is_told, "one that begins later is not made");
+    }
 }

@@ -94,8 +94,8 @@ impl ReplySink for Observed<Replies> {
         self.below.send(group)
     }
 
-    fn started(&self, attempts: Vec<AttemptId>) {
-        self.below.started(&attempts);
+    fn started(&self, attempts: Vec<AttemptId>) -> bool {
+        self.below.started(&attempts)
     }
 
     fn fail(&self, error: TaskError) -> bool {

@@ -62,7 +62,9 @@ impl Caller {
         // Else the function says so.
         if self.begins == Begins::AtOnce {
             let made: Vec<AttemptId> = calls.calls.iter().map(|call| call.attempt).collect();
-            self.replies.started(&made);
+            if !self.replies.started(&made) {
+                return;
+            }
         }
         function.invoke(calls);
     }

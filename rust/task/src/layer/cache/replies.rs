@@ -51,10 +51,8 @@ impl ReplySink for CacheReplies {
         is_open
     }
 
-    fn started(&self, attempts: Vec<AttemptId>) {
-        if let Some(caller) = self.caller.upgrade() {
-            caller.replies.started(&attempts);
-        }
+    fn started(&self, attempts: Vec<AttemptId>) -> bool {
+        self.caller.upgrade().is_some_and(|caller| caller.replies.started(&attempts))
     }
 
     fn fail(&self, error: TaskError) -> bool {

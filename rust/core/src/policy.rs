@@ -24,7 +24,6 @@
 
 mod adaptive_limit;
 mod adaptive_rate;
-mod booking;
 mod call_limits;
 mod costs;
 mod ended_call;
@@ -37,12 +36,12 @@ mod limit_metrics;
 mod open_request;
 mod pause;
 mod retry_budget;
+mod standing;
 mod stock;
 mod warm_up;
 
 pub use adaptive_limit::{AdaptiveLimit, AdaptiveLimitConfig};
 pub use adaptive_rate::AdaptiveRate;
-pub use booking::Line;
 pub use call_limits::{CallLimits, PolicyConfig};
 pub(crate) use costs::UsualCost;
 pub use costs::{Costs, MAX_LIMITS, Price};
@@ -58,5 +57,6 @@ pub use open_request::RequestConfig;
 pub(crate) use open_request::{InPart, OpenRequest};
 pub use pause::{Pause, PauseConfig, Watch};
 pub use retry_budget::{RetryBudget, RetryBudgetConfig};
+pub use standing::Line;
 pub use stock::Stock;
 pub use warm_up::{WarmUp, WarmUpConfig};

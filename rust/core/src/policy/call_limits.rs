@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::adaptive_limit::{AdaptiveLimit, AdaptiveLimitConfig};
 use super::adaptive_rate::AdaptiveRate;
-use super::booking::Line;
 use super::costs::{Costs, MAX_LIMITS};
 use super::ended_call::EndedCall;
 use super::ledger::{Ledgers, Spent};
@@ -14,6 +13,7 @@ use super::limit_left::LimitLeft;
 use super::open_request::RequestConfig;
 use super::pause::{LONGEST_ASKED, Pause, PauseConfig, Watch};
 use super::retry_budget::RetryBudgetConfig;
+use super::standing::Line;
 use crate::time::ProcessingTime;
 
 /// What bounds the calls of a channel beside its credits. Nothing by default.

@@ -4,11 +4,11 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use super::booking::{Booking, Line};
 use super::costs::{Costs, MAX_LIMITS};
 use super::gcra::Gcra;
 use super::ledger::{Answer, Ledger, Spent};
 use super::limit_left::{Counted, LimitLeft, Lowered};
+use super::standing::{Line, Standing};
 use super::stock::Stock;
 use crate::time::ProcessingTime;
 
@@ -103,7 +103,7 @@ enum Permits {
     /// Here, of another limit.
     Stock(Stock),
     /// Elsewhere: others take from it.
-    Shared(Booking),
+    Shared(Standing),
 }
 
 /// A limit, which every attempt pays at its start.
@@ -139,7 +139,7 @@ impl Limit {
             Terms::ComesBack(permits) => (None, Permits::Stock(Stock::at_a_time(permits))),
         };
         Self {
-            permits: ledger.map_or(own, |it| Permits::Shared(Booking::new(it, rate.is_some()))),
+            permits: ledger.map_or(own, |it| Permits::Shared(Standing::new(it, rate.is_some()))),
             rate,
             counted,
             lowered: None,
@@ -155,7 +155,7 @@ impl Limit {
             (Permits::Rate { tat }, Some(rate)) => *tat = rate.take(*tat, cost, now),
             (Permits::Rate { .. }, None) => {}
             (Permits::Stock(stock), _) => return stock.take(cost),
-            (Permits::Shared(booking), _) => booking.take(line, cost),
+            (Permits::Shared(standing), _) => standing.take(line, cost),
         }
         self.in_flight = self.in_flight.saturating_add(cost);
         if let Some(lowered) = &mut self.lowered {
@@ -168,7 +168,7 @@ impl Limit {
         self.in_flight = self.in_flight.saturating_sub(charged);
         match (&mut self.permits, &self.rate) {
             (Permits::Stock(stock), _) => stock.settle(charged, actual),
-            (Permits::Shared(booking), _) => booking.settle(charged, actual),
+            (Permits::Shared(standing), _) => standing.settle(charged, actual),
             (Permits::Rate { tat }, Some(rate)) if actual != charged => {
                 *tat = rate.settle(*tat, charged, actual);
             }
@@ -183,8 +183,8 @@ impl Limit {
     pub fn recharge(&mut self, charged: u64, anew: u64) {
         match &mut self.permits {
             Permits::Stock(stock) => return stock.recharge(charged, anew),
-            Permits::Shared(booking) if self.rate.is_none() => {
-                return booking.recharge(charged, anew);
+            Permits::Shared(standing) if self.rate.is_none() => {
+                return standing.recharge(charged, anew);
             }
             Permits::Rate { .. } | Permits::Shared(_) => self.settle(charged, anew),
         }
@@ -203,8 +203,8 @@ impl Limit {
         if let Some(limit) = self.rate.filter(|_| is_meant) {
             self.told_at = started;
             let uncounted = match &self.permits {
-                Permits::Shared(booking) => {
-                    booking.ledger().lower_to(left, self.in_flight, started, now)
+                Permits::Shared(standing) => {
+                    standing.ledger().lower_to(left, self.in_flight, started, now)
                 }
                 Permits::Rate { .. } | Permits::Stock(_) => self.in_flight,
             };
@@ -225,7 +225,7 @@ impl Limit {
         let owed = self.in_flight.min(since.saturating_add(limit.burst().get()));
         match &mut self.permits {
             Permits::Rate { tat } => *tat = limit.drain(*tat, owed, now),
-            Permits::Shared(booking) => booking.ledger().drain(owed, now),
+            Permits::Shared(standing) => standing.ledger().drain(owed, now),
             Permits::Stock(_) => {}
         }
     }
@@ -246,8 +246,8 @@ impl Limit {
     /// Where others take from it, too, the call gets a place in line there, or its permits. So ask when
     /// nothing else is in the way of the call, since a place does not wait for long.
     pub fn ask(&mut self, now: ProcessingTime, cost: u64, line: Line) -> ProcessingTime {
-        if let Permits::Shared(booking) = &mut self.permits {
-            booking.book(line, cost, now);
+        if let Permits::Shared(standing) = &mut self.permits {
+            standing.ask(line, cost, now);
         }
         self.ready_at(now, cost, line)
     }
@@ -255,14 +255,14 @@ impl Limit {
     /// Gives back what the next call of a line has taken, since it does not start now. It keeps its place
     /// in line.
     pub(super) fn give_back(&mut self, line: Line) {
-        if let Permits::Shared(booking) = &mut self.permits {
-            booking.give_back(line);
+        if let Permits::Shared(standing) = &mut self.permits {
+            standing.give_back(line);
         }
     }
 
     /// Returns whether the next call of a line has asked in vain for what no time brings.
     pub(super) fn is_lacking(&self, line: Line) -> bool {
-        matches!(&self.permits, Permits::Shared(booking) if booking.is_lacking(line))
+        matches!(&self.permits, Permits::Shared(standing) if standing.is_lacking(line))
     }
 
     /// Returns when a call of a line that costs `cost` may start if nothing happens until then; `now` or
@@ -272,7 +272,7 @@ impl Limit {
         let ready = self.ready_beside_others(now, cost);
         match &self.permits {
             Permits::Rate { .. } | Permits::Stock(_) => ready,
-            Permits::Shared(booking) => booking.ready_at(line, cost).max(ready),
+            Permits::Shared(standing) => standing.ready_at(line, cost).max(ready),
         }
     }
 
@@ -297,7 +297,7 @@ impl Limit {
                 Answer::Never(spent) => Some(spent),
                 Answer::Ticket(_) | Answer::At(_) | Answer::OnSettle => None,
             },
-            Permits::Shared(booking) => booking.spent(line, cost),
+            Permits::Shared(standing) => standing.spent(line, cost),
         }
     }
 
@@ -323,8 +323,8 @@ impl Limit {
             (Permits::Rate { tat }, Some(rate)) => rate.calls(*tat, cost, now),
             (Permits::Rate { .. }, None) => u64::MAX,
             (Permits::Stock(stock), _) => stock.calls(cost),
-            (Permits::Shared(booking), _) => {
-                u64::from(booking.ready_at(Line::Records, cost) <= now)
+            (Permits::Shared(standing), _) => {
+                u64::from(standing.ready_at(Line::Records, cost) <= now)
             }
         };
         self.lowered.map_or(calls, |it| calls.min(it.calls(cost, now)))

@@ -6,6 +6,7 @@ mod budgets;
 mod dead_destination;
 mod flow_wire;
 mod hedging;
+mod limits_of_services;
 mod mailbox_model;
 mod max_wait;
 mod operator_sim;
@@ -17,4 +18,3 @@ mod rate_limit_model;
 mod rate_limits;
 #[path = "../support/mod.rs"]
 mod support;
-mod told_limits;

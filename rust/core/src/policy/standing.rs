@@ -50,7 +50,7 @@ impl Front {
 /// Of other limits nothing is held while a call waits, so that no two callers hold what the other one
 /// waits for: [`give_back`](Self::give_back).
 #[derive(Debug)]
-pub(super) struct Booking {
+pub(super) struct Standing {
     ledger: Arc<dyn Ledger>,
     is_rate: bool,
     fronts: [Front; 2],
@@ -60,7 +60,7 @@ pub(super) struct Booking {
     in_flight: u64,
 }
 
-impl Booking {
+impl Standing {
     pub(super) const fn new(ledger: Arc<dyn Ledger>, is_rate: bool) -> Self {
         let asked_at = ProcessingTime::ZERO;
         Self { ledger, is_rate, fronts: [Front::NOBODY; 2], asked_at, in_flight: 0 }
@@ -76,7 +76,7 @@ impl Booking {
     }
 
     /// Asks for what the next call of a line costs, again if its time is long over.
-    pub(super) fn book(&mut self, line: Line, cost: u64, now: ProcessingTime) {
+    pub(super) fn ask(&mut self, line: Line, cost: u64, now: ProcessingTime) {
         self.asked_at = now;
         let front = &mut self.fronts[line as usize];
         // What was not used in time has come again by now, unless others have taken it: it would be
@@ -129,9 +129,9 @@ impl Booking {
     /// Takes the place of a call that starts, and settles what it costs.
     pub(super) fn take(&mut self, line: Line, cost: u64) {
         if cost > 0 {
-            let booked = self.fronts[line as usize].place.take().map_or(0, |it| it.cost);
-            self.in_flight = self.in_flight.saturating_add(booked);
-            self.recharge(booked, cost);
+            let stood_for = self.fronts[line as usize].place.take().map_or(0, |it| it.cost);
+            self.in_flight = self.in_flight.saturating_add(stood_for);
+            self.recharge(stood_for, cost);
         }
     }
 
@@ -167,7 +167,7 @@ impl Booking {
     }
 }
 
-impl Drop for Booking {
+impl Drop for Standing {
     /// Gives back places whose time has not come yet. Of one whose time has come nobody knows here whether it is
     /// over by now. Calls in flight are cut off: nobody will know what they have cost.
     fn drop(&mut self) {

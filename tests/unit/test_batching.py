@@ -202,6 +202,15 @@ def test_closing_cancels_calls_and_drops_rows_that_wait(session, rows):
     assert (one.port.results, one.port.failures) == ({}, {})
 
 
+def test_a_call_that_would_begin_behind_the_end_of_the_task_is_not_made(session, rows):
+    function, calls = recording(Batch(max_rows=1))
+    one = session(function)
+    one.run(*rows(1))
+    one.port.has_ended = True
+    one.run(*rows(1, first=1))
+    assert calls == [[0]]
+
+
 def test_the_class_form_is_called_with_batches(session, rows):
     class Double(AsyncFunction):
         schema = "y bigint"

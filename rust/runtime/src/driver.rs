@@ -237,8 +237,8 @@ where
         self.read_ahead.close();
         let now = self.clock.now();
         self.chain.close(now);
-        // Calls that have begun since the last mail was run. Whoever says so from now on is refused, and
-        // does not make them.
+        // Calls that have begun since the last mail was run. One that is told later is refused, and not
+        // made.
         for mail in self.processor.mailbox_mut().close() {
             if let TaskMail::Started(..) = mail.payload {
                 self.run_mail(mail.payload, now);

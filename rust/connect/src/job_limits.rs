@@ -121,6 +121,9 @@ pub async fn order(limit: &JobTerms, anew: Option<Terms>) -> Result<State, Start
 struct Speaker {
     address: String,
     worker: String,
+    /// How many shares there were: the server knows each of them as a worker, and counts what it says. One
+    /// that was dropped does not come back.
+    opened: AtomicU64,
     shares: Mutex<HashMap<String, Arc<JobLimit>>>,
     line: Arc<Line>,
     started: u64,
@@ -141,21 +144,26 @@ impl Speaker {
         let found = SPEAKERS.get_or_make(url, || {
             let exchanges = Exchanges::new(url)?;
             let (tell, tried) = watch::channel((0, None));
-            let random = || RandomState::new().build_hasher().finish();
-            let speaker = Arc::new(Self {
-                address: exchanges.address().to_owned(),
-                worker: format!("{}-{:016x}", std::process::id(), random()),
-                shares: Mutex::default(),
-                line: Arc::default(),
-                started: now(),
-                tried,
-            });
+            let speaker = Arc::new(Self::new(exchanges.address(), tried));
             let own = Arc::clone(&speaker);
             let voice = Voice { own, exchanges, tell, speaks_at: 0, failures: 0 };
             keep_running(runtime, "limits.speaker", voice);
             Ok::<_, StartError>(speaker)
         })?;
         Ok(Arc::clone(&found))
+    }
+
+    fn new(address: &str, tried: watch::Receiver<(u64, Option<String>)>) -> Self {
+        let random = RandomState::new().build_hasher().finish();
+        Self {
+            address: address.to_owned(),
+            worker: format!("{}-{random:016x}", std::process::id()),
+            opened: AtomicU64::new(0),
+            shares: Mutex::default(),
+            line: Arc::default(),
+            started: now(),
+            tried,
+        }
     }
 
     fn shares(&self) -> MutexGuard<'_, HashMap<String, Arc<JobLimit>>> {
@@ -170,7 +178,9 @@ impl Speaker {
         let mut shares = self.shares();
         let share = shares.entry(name).or_insert_with(|| {
             let JobTerms { terms, tasks, begins_empty, .. } = *terms;
-            let share = Share::new(terms, &self.worker, tasks, begins_empty, now());
+            let serial = self.opened.fetch_add(1, Ordering::Relaxed);
+            let worker = format!("{}-{serial}", self.worker);
+            let share = Share::new(terms, &worker, tasks, begins_empty, now());
             Arc::new(JobLimit { share: Mutex::new(share), line: Arc::clone(&self.line) })
         });
         let share = Arc::clone(share);
@@ -387,4 +397,45 @@ impl Ledger for JobLimit {
 /// Microseconds of the clock that goes on while a process is stopped.
 fn now() -> u64 {
     HostClock.now().as_nanos() / 1_000
+}
+
+#[cfg(test)]
+mod tests {
+    use sparkawait_lease::{Answer, Server};
+
+    use super::*;
+
+    #[test]
+    fn a_share_that_was_dropped_and_is_opened_again_is_a_new_worker_to_the_server() {
+        let (_tell, tried) = watch::channel((0, None));
+        let speaker = Speaker::new("redis://nobody", tried);
+        let (terms, mut server) = (Terms::Budget(1_013), Server::default());
+        let limit = JobTerms {
+            name: "ugly".to_owned(),
+            terms,
+            server: String::new(),
+            tasks: None,
+            begins_empty: false,
+        };
+        let at = now();
+        let mut leases = 0;
+        for rounds in [7, 3] {
+            let opened = speaker.share(&limit, None);
+            for round in 0..rounds {
+                let mut share = opened.lock();
+                while matches!(share.ask(1, at), Asked::Granted) {
+                    share.settle(1, 1);
+                }
+                let answer = server.exchange("ugly", terms, &share.exchange(at), at);
+
+                assert!(matches!(answer, Answer::Lease { .. }), "{round}: {answer:?}");
+                leases += 1;
+                share.answered(answer, at, at);
+            }
+            drop(opened);
+            // As the speaker does with an idle one.
+            speaker.shares().clear();
+        }
+        assert_eq!(leases, 10);
+    }
 }

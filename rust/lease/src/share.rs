@@ -354,11 +354,11 @@ impl Share {
                 self.tell_cost(self.begun.front().map(|it| it.0), taken, actual);
                 self.forget_begun(taken);
             }
-            Terms::Budget(_) | Terms::Calls(_) if self.bygone > 0 => {
-                // Nobody counts on it any more.
-                self.bygone = self.bygone.saturating_sub(taken);
-            }
             Terms::Budget(_) | Terms::Calls(_) => {
+                // On what is bygone nobody counts any more, and it may be less than this one took.
+                let bygone = self.bygone.min(taken);
+                self.bygone -= bygone;
+                let (taken, actual) = (taken - bygone, actual.saturating_sub(bygone));
                 self.flying = self.flying.saturating_sub(taken);
                 let owed = self.debt.min(taken);
                 self.debt -= owed;
@@ -383,11 +383,16 @@ impl Share {
             return self.settle(taken, anew);
         }
         let (taken, anew) = (self.taken(taken), self.taken(anew));
-        self.flying = (self.flying + anew).saturating_sub(taken);
         let more = anew.saturating_sub(taken);
+        self.flying += more;
         self.debt += more.saturating_sub(self.pool);
-        let less = taken.saturating_sub(anew);
-        self.pool = self.pool.saturating_sub(more) + less;
+        // On what is bygone nobody counts any more, so it does not come back.
+        let less = taken.saturating_sub(anew).min(self.flying + self.bygone);
+        let free = less.min(self.flying);
+        (self.flying, self.bygone) = (self.flying - free, self.bygone - (less - free));
+        let owed = self.debt.min(free);
+        self.debt -= owed;
+        self.pool = self.pool.saturating_sub(more) + free - owed;
         self.unused = self.unused.min(self.pool);
     }
 

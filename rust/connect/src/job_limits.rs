@@ -281,10 +281,18 @@ impl Voice {
             Ok(answers) => {
                 self.failures = 0;
                 self.speaks_at = now_sent + EVERY;
+                let mut refused = None;
                 for (share, answer) in spoken.iter().zip(answers) {
-                    share.lock().answered(answer, now_heard, self.speaks_at);
+                    match answer {
+                        Ok(answer) => share.lock().answered(answer, now_heard, self.speaks_at),
+                        // It fails alone: others are not to wait for it.
+                        Err(reason) => {
+                            share.lock().unanswered(self.speaks_at);
+                            refused = Some(reason);
+                        }
+                    }
                 }
-                self.note(None);
+                self.note(refused);
             }
             Err(reason) => {
                 let pause = (EVERY << self.failures.min(5)).min(LONGEST_PAUSE);

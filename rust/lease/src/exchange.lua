@@ -22,6 +22,7 @@ local QUANTUM = 200000     -- what all workers get at once of a rate, in time
 local HORIZON = 1000000    -- how far ahead a rate is promised
 local ACTIVE = 1000000     -- who has wanted something since then shares it
 local AGAIN = 100000       -- when to ask again for what no time brings
+local MOST = 2 ^ 53        -- the greatest number that is said
 local PARTS = 32           -- so many parts of a line are remembered, of what was granted last
 local GRAINS = 16          -- the leases of a part end within what the limit saves, divided by this
 
@@ -208,7 +209,7 @@ else
     local flying, spent, own = get('flying'), get('spent'), get('f:' .. worker)
     local ended = math.min(charged + back, own)
     own, flying = own - ended, flying - ended
-    if kind == 'budget' then spent = spent + cost end
+    if kind == 'budget' then spent = math.min(spent + cost, MOST) end
     if want > 0 then
         local free = math.max(a - spent - flying, 0)
         local share = math.floor(free / (2 * active))

@@ -95,6 +95,14 @@ pub struct Exchange {
 }
 
 impl Exchange {
+    /// Keeps numbers within what both servers take: one that is not read would be said for ever.
+    pub(crate) fn bound(&mut self) {
+        let Self { want, least, charged, cost, back, .. } = self;
+        for each in [want, least, charged, cost, back].into_iter().chain(&mut self.left) {
+            *each = (*each).min(MOST);
+        }
+    }
+
     /// Reads the arguments of the script: terms, what is said, and when. `None` where they are not such.
     pub(crate) fn read(arguments: &[&str]) -> Option<(Terms, Self, Option<u64>)> {
         let [now, kind, a, b, c, worker, said @ ..] = arguments else { return None };

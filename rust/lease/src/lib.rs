@@ -33,7 +33,7 @@ pub use share::{Asked, EVERY, Share};
 pub const SCRIPT: &str = include_str!("exchange.lua");
 
 /// What EVALSHA calls it: its SHA-1.
-pub const SCRIPT_SUM: &str = "122ff94401cd049e65d418deeea0129a5d5862d2";
+pub const SCRIPT_SUM: &str = "9c2e691d5bfce6967feffdb7a7e7f258ac19be5c";
 
 /// The same as [`Server::order`]: three keys, and what [`Order::arguments`] says.
 pub const OWNER_SCRIPT: &str = include_str!("owner.lua");

@@ -334,7 +334,8 @@ impl Limit {
         let ended = (said.charged + said.back).min(own.flying);
         own.flying -= ended;
         self.flying -= ended;
-        self.spent += if is_budget { said.cost } else { 0 };
+        let cost = if is_budget { said.cost } else { 0 };
+        self.spent = (self.spent + cost).min(MOST);
         if said.want == 0 {
             return None;
         }

@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 
-use crate::exchange::{Answer, Exchange, Terms};
+use crate::exchange::{Answer, Exchange, MOST, Terms};
 
 /// How often a worker speaks to the server, at most.
 pub const EVERY: u64 = 100_000;
@@ -282,7 +282,7 @@ impl Share {
         let since = since.unwrap_or(0);
         self.said.since = if self.said.charged == 0 { since } else { self.said.since.min(since) };
         self.said.charged += charged;
-        self.said.cost += cost;
+        self.said.cost = self.said.cost.saturating_add(cost).min(MOST);
     }
 
     fn note_begun(&mut self, sum: u64, cost: u64) {
@@ -365,7 +365,7 @@ impl Share {
                 let free = taken - owed;
                 if matches!(self.terms, Terms::Budget(_)) && actual > 0 {
                     self.said.charged += free;
-                    self.said.cost += actual;
+                    self.said.cost = self.said.cost.saturating_add(actual).min(MOST);
                 } else {
                     let leaving = self.leaving.min(free);
                     let turn = self.turn.min(free - leaving);
@@ -418,7 +418,7 @@ impl Share {
         if self.is_rate() {
             self.leases.clear();
             self.said.left = Some(0);
-            self.said.cost += owed;
+            self.said.cost = self.said.cost.saturating_add(owed).min(MOST);
         }
     }
 
@@ -468,6 +468,7 @@ impl Share {
         said.number += 1;
         said.worker = format!("{}.{}", self.worker, self.lives);
         said.knows = self.version;
+        said.bound();
         (self.used, self.lacking, self.is_exhausted) = (0, 0, false);
         self.sent = Some((said.clone(), now));
         said
@@ -477,7 +478,7 @@ impl Share {
         let Terms::Rate { permits, period, .. } = self.terms else { return };
         let twice = u128::from(permits) * u128::from(2 * EVERY) / u128::from(period);
         let most = u64::try_from(twice).unwrap_or(u64::MAX).max(1);
-        let needed = if self.is_exhausted { GROWTH * self.used } else { self.used };
+        let needed = if self.is_exhausted { self.used.saturating_mul(GROWTH) } else { self.used };
         self.demand = needed.max(self.demand / 2).min(most);
         if !wants {
             return;
@@ -495,7 +496,7 @@ impl Share {
 
     fn want_of_stock(&mut self, wants: bool) {
         let is_calls = matches!(self.terms, Terms::Calls(_));
-        let needed = if self.is_exhausted { GROWTH * self.used } else { self.used };
+        let needed = if self.is_exhausted { self.used.saturating_mul(GROWTH) } else { self.used };
         self.demand = needed.max(self.demand / 2);
         if self.lacking > 0 && wants {
             // All that it has is not enough for one; and some goes round.

@@ -112,7 +112,7 @@ struct Known {
 }
 
 /// Says something that a worker may say; sometimes what it may not, and sometimes again.
-fn said(random: &mut StdRng, worker: usize, known: &mut Known) -> Exchange {
+fn said(random: &mut StdRng, worker: usize, known: &mut Known, is_budget: bool) -> Exchange {
     if random.random_ratio(29, 30) {
         known.number += 1;
     }
@@ -128,7 +128,11 @@ fn said(random: &mut StdRng, worker: usize, known: &mut Known) -> Exchange {
         want: if random.random_ratio(1, 7) { 0 } else { least + random.random_range(0..67) },
         least,
         charged,
-        cost: charged * random.random_range(0..5) / 2,
+        cost: if random.random_ratio(1, 997) && is_budget {
+            1 << 53
+        } else {
+            charged * random.random_range(0..5) / 2
+        },
         since: known.sum.saturating_sub(random.random_range(0..900_000)),
         back,
         left: random.random_ratio(1, 17).then(|| random.random_range(0..61)),
@@ -243,7 +247,8 @@ fn redis_answers_as_the_server_does() {
             };
             let at = now - if random.random_ratio(1, 41) { 7_919 } else { 0 };
             let number = random.random_range(0..workers.len());
-            let mut exchange = said(random, number, &mut workers[number]);
+            let is_budget = matches!(terms, Terms::Budget(_));
+            let mut exchange = said(random, number, &mut workers[number], is_budget);
             if random.random_ratio(1, 61) {
                 // It was sent over a connection that is gone.
                 exchange.number = exchange.number.saturating_sub(2);

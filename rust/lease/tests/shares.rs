@@ -384,6 +384,30 @@ fn calls_of_before_a_silence_and_after_it_are_settled_in_any_order() {
 }
 
 #[test]
+fn costs_that_no_double_holds_are_said_as_the_greatest_one() {
+    for terms in [Terms::Budget(13), rate(97, 97)] {
+        let mut pair = Pair::new(terms);
+        for _ in 0..3 {
+            assert_eq!(pair.ask(1), Asked::Granted);
+        }
+        for cost in [u64::MAX, 7, u64::MAX / 2] {
+            pair.share.settle(1, cost);
+        }
+        pair.share.ask(u64::MAX, pair.now);
+        pair.now += EVERY;
+        let said = pair.share.exchange(pair.now);
+        for number in [said.want, said.least, said.charged, said.cost, said.back] {
+            assert!(number <= 1 << 53, "{said:?}");
+        }
+        assert_eq!(said.cost, 1 << 53);
+        for _ in 0..3 {
+            pair.talk();
+        }
+        assert!(!matches!(pair.ask(1), Asked::Granted));
+    }
+}
+
+#[test]
 fn calls_at_a_time_that_went_on_through_a_silence_leave_nothing_held_behind() {
     let mut pair = Pair::new(Terms::Calls(13));
     assert_eq!(pair.ask(5), Asked::Granted);

@@ -54,9 +54,14 @@ struct Node {
 /// What a script answers.
 type Words = Vec<String>;
 
+/// The same, or why there is none of one limit.
+type Told = Result<Words, String>;
+
 /// What a server answers.
 enum Heard {
     Words(Words),
+    /// It does not carry this one out.
+    Refused(String),
     /// It does not know the script.
     NoScript,
     /// Another node of its cluster has the limit.
@@ -87,19 +92,23 @@ impl Exchanges {
         self.first.target.address()
     }
 
-    /// Makes exchanges with some limits, in one round trip to each server that has some of them.
+    /// Makes exchanges with some limits, in one round trip to each server that has some of them. Of one
+    /// that is refused while others are answered it says why.
     ///
     /// # Errors
     ///
-    /// Why not all of them were answered. To be made again: each has a number, and counts once.
-    pub(crate) async fn make(&mut self, said: &[Said]) -> Result<Vec<Answer>, String> {
+    /// Why none of them was answered. To be made again: each has a number, and counts once.
+    pub(crate) async fn make(
+        &mut self,
+        said: &[Said],
+    ) -> Result<Vec<Result<Answer, String>>, String> {
         let asked: Vec<(&str, Packed)> = said
             .iter()
             .map(|it| (it.limit.as_str(), packed(SCRIPT_SUM, &it.limit, &it.arguments)))
             .collect();
         let answers = self.ask(SCRIPT, &asked).await?;
         let answer = |it: Words| Answer::of_words(&it).ok_or_else(|| strange(&it));
-        answers.into_iter().map(answer).collect()
+        Ok(answers.into_iter().map(|it| it.and_then(answer)).collect())
     }
 
     /// Asks what a limit is, and changes it if that is ordered.
@@ -110,12 +119,12 @@ impl Exchanges {
     pub(crate) async fn order(&mut self, limit: &str, order: &Order) -> Result<State, String> {
         let asked = [(limit, packed(OWNER_SUM, limit, &order.arguments(None)))];
         let answers = self.ask(OWNER_SCRIPT, &asked).await?;
-        let words = answers.into_iter().next().unwrap_or_default();
+        let words = answers.into_iter().next().unwrap_or_else(|| Ok(Words::new()))?;
         State::of_words(&words).ok_or_else(|| strange(&words))
     }
 
-    async fn ask(&mut self, script: &str, said: &[(&str, Packed)]) -> Result<Vec<Words>, String> {
-        let mut answers = vec![None; said.len()];
+    async fn ask(&mut self, script: &str, said: &[(&str, Packed)]) -> Result<Vec<Told>, String> {
+        let mut answers: Vec<Option<Told>> = vec![None; said.len()];
         for _ in 0..HOPS {
             let mut by_home: HashMap<Option<String>, Vec<usize>> = HashMap::new();
             for (at, (limit, _)) in said.iter().enumerate().filter(|it| answers[it.0].is_none()) {
@@ -138,7 +147,8 @@ impl Exchanges {
                 };
                 for (at, heard) in places.into_iter().zip(heard) {
                     match heard {
-                        Heard::Words(words) => answers[at] = Some(words),
+                        Heard::Words(words) => answers[at] = Some(Ok(words)),
+                        Heard::Refused(reason) => answers[at] = Some(Err(reason)),
                         Heard::NoScript => {
                             return Err("it does not keep the script of the limits".to_owned());
                         }
@@ -181,6 +191,13 @@ impl Node {
         };
         let heard = timeout(PATIENCE, ask_by(script, &mut stream, said)).await;
         let heard = heard.unwrap_or_else(|_| Err(format!("no answer within {PATIENCE:?}")))?;
+        // Who refuses all of them may be a server that another one has replaced: it is looked up again.
+        let refused = |it: &Heard| matches!(it, Heard::Refused(_));
+        if heard.iter().all(refused)
+            && let Some(Heard::Refused(reason)) = heard.first()
+        {
+            return Err(reason.clone());
+        }
         self.stream = Some(stream);
         Ok(heard)
     }
@@ -196,7 +213,10 @@ async fn ask_by(
     if !heard.iter().any(|it| matches!(it, Heard::NoScript)) {
         return Ok(heard);
     }
-    ask(stream, &[&Packed::of(&["SCRIPT", "LOAD", script])]).await?;
+    let loaded = ask(stream, &[&Packed::of(&["SCRIPT", "LOAD", script])]).await?;
+    if let Some(Heard::Refused(reason)) = loaded.into_iter().next() {
+        return Err(reason);
+    }
     ask(stream, said).await
 }
 
@@ -246,7 +266,7 @@ fn read(reply: Reply<'_>) -> Result<Heard, String> {
                 Ok(Heard::Moved(address.to_owned()))
             }
             // The slot is on its way: it is asked for again soon.
-            _ => Err(text(words)),
+            _ => Ok(Heard::Refused(text(words))),
         },
         // The sum of the script.
         Reply::Text(words) => Ok(Heard::Words(vec![text(words)])),
@@ -258,5 +278,42 @@ fn read(reply: Reply<'_>) -> Result<Heard, String> {
             Ok(Heard::Words(words.collect()))
         }
         Reply::Nil | Reply::TooLong(_) => Err("it answers with nothing".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sparkawait_lease::{Exchange, Terms};
+    use tokio::runtime::Handle;
+
+    use super::*;
+    use crate::limit_server::LimitServer;
+
+    #[tokio::test]
+    async fn a_limit_that_is_refused_fails_alone() {
+        let server = LimitServer::start(&Handle::current(), "127.0.0.1", 0, "s3cr3t").unwrap();
+        let url = format!("redis://:s3cr3t@127.0.0.1:{}", server.port().unwrap());
+        let mut exchanges = Exchanges::new(&url).unwrap();
+        let exchange = Exchange {
+            worker: "w".to_owned(),
+            number: 1,
+            want: 3,
+            least: 1,
+            ..Exchange::default()
+        };
+        let of = |limit: &str, cost: &str| {
+            let mut arguments = exchange.arguments(Terms::Calls(13), None);
+            cost.clone_into(&mut arguments[10]);
+            Said { limit: limit.to_owned(), arguments }
+        };
+        // What is said is not read.
+        let (good, strange) = (of("good", "0"), of("strange", "99007199254740993"));
+
+        let answers = exchanges.make(&[strange, good]).await.unwrap();
+
+        assert!(answers[0].as_ref().is_err_and(|it| it.contains("not the arguments")));
+        assert!(matches!(answers[1], Ok(Answer::Lease { amount: 3, .. })), "{answers:?}");
+        let alone = exchanges.make(&[of("strange", "-7")]).await;
+        assert!(alone.is_err_and(|it| it.contains("not the arguments")));
     }
 }

@@ -63,8 +63,10 @@ if force then
     for word in string.gmatch(force, '%S+') do words[#words + 1] = word end
     a, b, c = tonumber(words[2]), tonumber(words[3]), tonumber(words[4])
 end
--- No clock of a server goes back.
-now = math.max(now, get('now'))
+-- Where the clock of the server was set back, time goes on from where it was.
+local seen = now
+now = math.max(now + get('ahead'), get('now'))
+set('ahead', now - seen)
 set('now', now)
 if not known then
     redis.call('HSET', limit, 'terms', terms)

@@ -33,10 +33,10 @@ pub use share::{Asked, EVERY, Share};
 pub const SCRIPT: &str = include_str!("exchange.lua");
 
 /// What EVALSHA calls it: its SHA-1.
-pub const SCRIPT_SUM: &str = "9c2e691d5bfce6967feffdb7a7e7f258ac19be5c";
+pub const SCRIPT_SUM: &str = "a7cd559743195814aad118594700b87b01cb1f52";
 
 /// The same as [`Server::order`]: three keys, and what [`Order::arguments`] says.
 pub const OWNER_SCRIPT: &str = include_str!("owner.lua");
 
 /// What EVALSHA calls that.
-pub const OWNER_SUM: &str = "34c84fdad4d16c316ddb04657f429cf39a788102";
+pub const OWNER_SUM: &str = "b60f6fda11bf99ccf2ab5ff7138f2286d4fb2f87";

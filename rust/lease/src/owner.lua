@@ -32,6 +32,8 @@ local known = redis.call('HGET', limit, 'terms')
 local force = redis.call('HGET', limit, 'force') or known
 if known and known ~= said and force ~= said then return { 'terms', known } end
 
+local seen = now
+now = math.max(now + get('ahead'), get('now'))
 if ARGV[7] then
     if not known then
         redis.call('HSET', limit, 'terms', said)
@@ -42,7 +44,7 @@ if ARGV[7] then
             set('base', tat)
         end
     end
-    now = math.max(now, get('now'))
+    set('ahead', now - seen)
     set('now', now)
     local lives = 3600
     if kind == 'budget' then lives = 2592000 end

@@ -57,8 +57,10 @@ struct Limit {
     terms: Terms,
     /// How often that was changed.
     version: u64,
-    /// The time of the last exchange: no clock of a server goes back.
+    /// The time of the last exchange, by a clock that does not go back.
     now: u64,
+    /// So much it is ahead of that of the server, which was set back.
+    ahead: u64,
     /// Of a rate: what was promised.
     line: Line,
     /// What was granted and neither settled nor given back.
@@ -153,7 +155,7 @@ impl Server {
         if let Some(terms) = order.anew.filter(|it| it.is_alike(limit.terms)) {
             limit.set(terms, now);
         }
-        limit.state(if order.anew.is_some() { limit.now } else { now })
+        limit.state(limit.reads(now))
     }
 
     fn limit(&mut self, name: &str, terms: Terms, begins_empty: bool, now: u64) -> &mut Limit {
@@ -173,7 +175,7 @@ impl Limit {
         let workers = BTreeMap::new();
         let (said, version) = (terms, 0);
         let line = Line::new(tat);
-        Self { said, terms, version, now: 0, line, flying: 0, spent: 0, workers }
+        Self { said, terms, version, now: 0, ahead: 0, line, flying: 0, spent: 0, workers }
     }
 
     /// Returns whether these are its terms: as it began, or as it is.
@@ -184,7 +186,7 @@ impl Limit {
     /// Becomes something else. What was leased may be used for half a second more, by workers that do not
     /// know it yet.
     fn set(&mut self, terms: Terms, now: u64) {
-        self.now = self.now.max(now);
+        self.wind(now);
         let before = std::mem::replace(&mut self.terms, terms);
         self.version += 1;
         if let Terms::Rate { permits, period, .. } = terms
@@ -205,6 +207,18 @@ impl Limit {
         State::Known { terms, version, spent, flying, active: self.active(now) }
     }
 
+    /// Returns what its clock says when that of the server says `now`.
+    fn reads(&self, now: u64) -> u64 {
+        self.now.max(now + self.ahead)
+    }
+
+    /// Goes on to `now`. Where that was set back, time goes on from where it was.
+    fn wind(&mut self, now: u64) -> u64 {
+        self.now = self.reads(now);
+        self.ahead = self.now.saturating_sub(now);
+        self.now
+    }
+
     /// Returns how many workers share it: those that have wanted something of late.
     fn active(&self, now: u64) -> u64 {
         let since = Some(now.saturating_sub(ACTIVE));
@@ -212,12 +226,12 @@ impl Limit {
     }
 
     const fn lives_until(&self) -> u64 {
-        self.now + if matches!(self.terms, Terms::Budget(_)) { BUDGET_LIVES } else { LIVES }
+        let seen = self.now - self.ahead;
+        seen + if matches!(self.terms, Terms::Budget(_)) { BUDGET_LIVES } else { LIVES }
     }
 
     fn exchange(&mut self, said: &Exchange, now: u64) -> Answer {
-        self.now = self.now.max(now);
-        let now = self.now;
+        let now = self.wind(now);
         if let Some(own) = self.workers.get(&said.worker)
             && said.number <= own.number
         {

@@ -325,3 +325,36 @@ fn the_same_name_with_other_terms_is_refused() {
 
     assert_eq!(answer, Answer::OtherTerms("calls 7 0 0".to_owned()));
 }
+
+#[test]
+fn a_limit_goes_on_where_the_clock_of_its_server_is_set_back() {
+    let back = 3_607_000 * MILLISECOND;
+    let terms = Terms::Rate { permits: 13, period: 1_000 * MILLISECOND, burst: 13 };
+    let (mut server, mut worker) = (Server::default(), Worker::new(0));
+    let mut now = 2 * back;
+    let mut amount = 0;
+    for round in 0..100 {
+        // Twice: each time it stays behind.
+        now = now + 97 * MILLISECOND - if matches!(round, 31 | 67) { back } else { 0 };
+        worker.said.least = 1;
+        if let Answer::Lease { amount: more, .. } = worker.exchange(&mut server, terms, 3, now) {
+            amount += more;
+        }
+    }
+    // What it saves, and 13/s for 9.7 seconds.
+    assert!((110..=139).contains(&amount), "{amount}");
+
+    // And who is silent is forgotten after 30 seconds, not after an hour.
+    let terms = Terms::Calls(7);
+    let mut workers = [Worker::new(1), Worker::new(2)];
+    let mut server = Server::default();
+    let mut asks_all = |worker: usize, now| {
+        workers[worker].said.least = 7;
+        let answer = workers[worker].exchange(&mut server, terms, 7, now);
+        matches!(answer, Answer::Lease { amount: 7, .. })
+    };
+    assert!(asks_all(0, 2 * back));
+    assert!(!asks_all(1, back));
+    assert!(!asks_all(1, back + 29_000 * MILLISECOND));
+    assert!(asks_all(1, back + 31_000 * MILLISECOND));
+}

@@ -38,6 +38,8 @@ struct World {
     server: Server,
     workers: Vec<Worker>,
     now: u64,
+    /// What the clock of the server said last, which does not go back here.
+    served: u64,
     random: StdRng,
     /// When calls began, in the server's time, and what they cost.
     begun: Vec<(u64, u64)>,
@@ -61,6 +63,7 @@ impl World {
             server: Server::default(),
             workers: Vec::new(),
             now: 97 * SECOND,
+            served: 0,
             random: StdRng::seed_from_u64(seed),
             begun: Vec::new(),
             most_flying: 0,
@@ -112,7 +115,8 @@ impl World {
             Some((arrives, answered)) if answered <= now => {
                 // It was sent then, and is made when it arrives; nobody else did so meanwhile.
                 let said = it.share.exchange(here);
-                let answer = self.server.exchange("limit", self.said, &said, arrives);
+                self.served = self.served.max(arrives);
+                let answer = self.server.exchange("limit", self.said, &said, self.served);
                 it.share.answered(answer, here, it.speaks_at + it.ahead);
                 it.under_way = None;
             }
@@ -176,7 +180,8 @@ impl World {
     /// Makes something else of the limit, which holds in half a second.
     fn set(&mut self, terms: Terms) {
         let order = Order { said: self.said, anew: Some(terms), begins_empty: true };
-        self.server.order("limit", &order, self.now);
+        self.served = self.served.max(self.now);
+        self.server.order("limit", &order, self.served);
         self.terms = terms;
     }
 

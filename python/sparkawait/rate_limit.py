@@ -429,8 +429,9 @@ class Budget:
             sharing,
             kind="budget",
             name=self.name or f"{function_name} budget of {self.total}",
-            permits=int(self.total * _SCALE),
-            cost=math.ceil(cost * _SCALE) if is_fixed else 1,
+            # What a float of 8.2 lacks is no permit.
+            permits=round(self.total * _SCALE),
+            cost=math.ceil(round(cost * _SCALE, 3)) if is_fixed else 1,
             cost_column=cost if isinstance(cost, str) else None,
             cost_function=None if is_fixed or isinstance(cost, (str, Lengths)) else cost,
             cost_lengths=cost.terms if isinstance(cost, Lengths) else None,

@@ -108,6 +108,14 @@ def test_a_wrong_list_of_limits_is_refused(limits, message):
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("total", "cost", "calls"), [(8.2, 0.82, 10), (0.07, 0.07, 1), (16.4, 1.64, 10), (1, 0.3, 3)]
+)
+def test_a_budget_has_all_the_calls_that_it_pays_for(total, cost, calls):
+    terms = sa.Budget(total, cost=cost).terms("f", Sharing())
+    assert terms.permits // terms.cost == calls
+
+
 def test_a_limit_of_the_job_is_split_over_the_cores_that_may_run_it():
     found = terms(RateLimit("100/s", burst=20, scope="job"), cores=8)
     assert (found.permits, found.period_nanos, found.burst) == (100, 8 * 10**9, 2)

@@ -319,6 +319,13 @@ impl ChannelPolicies {
         self.get(id).and_then(|it| it.limits.refuses_for(self.now))
     }
 
+    /// Asks those again who said that a call of a record will never start: they may have more by now.
+    pub(super) fn ask_again(&mut self, id: ChannelId, costs: &Costs, now: ProcessingTime) {
+        let own = self.channels.get_mut(id.0 as usize).map(|it| &mut it.limits);
+        let all = own.into_iter().chain(&mut self.shared);
+        all.for_each(|it| it.ask_again(now, costs, Line::Records));
+    }
+
     /// Returns why a call of a record that costs as much will never start, if that is so.
     pub(super) fn spent(&self, id: ChannelId, costs: &Costs) -> Option<Spent> {
         let own = self.get(id).map(|it| &it.limits);

@@ -249,6 +249,13 @@ impl CallLimits {
         paid.find_map(|(index, it)| it.spent(costs.of(*index), line))
     }
 
+    /// Asks others again for what was never to be there.
+    #[cold]
+    pub(crate) fn ask_again(&mut self, now: ProcessingTime, costs: &Costs, line: Line) {
+        let paid = self.limits.iter_mut().filter(|it| costs.of(it.0) > 0);
+        paid.for_each(|(index, it)| it.ask_again(now, costs.of(*index), line));
+    }
+
     // --- what holds ---
 
     /// Returns how many calls may be in flight; `u32::MAX` if it sets no bound.

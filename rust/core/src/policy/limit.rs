@@ -301,6 +301,13 @@ impl Limit {
         }
     }
 
+    /// Asks others again for what was never to be there.
+    pub(super) fn ask_again(&mut self, now: ProcessingTime, cost: u64, line: Line) {
+        if let Permits::Shared(standing) = &mut self.permits {
+            standing.ask_again(line, cost, now);
+        }
+    }
+
     /// Returns whether it may be used as if nothing had been taken; a shared one remembers that
     /// elsewhere.
     pub fn is_full(&self, now: ProcessingTime) -> bool {

@@ -115,6 +115,14 @@ impl Standing {
         self.front(line).spent.filter(|it| it.cost <= cost)
     }
 
+    /// Asks again for what was never to be there: a budget may have been raised. Of that nothing is held.
+    pub(super) fn ask_again(&mut self, line: Line, cost: u64, now: ProcessingTime) {
+        if !self.is_rate && self.fronts[line as usize].spent.take().is_some() {
+            self.ask(line, cost, now);
+            self.give_back(line);
+        }
+    }
+
     /// Returns when a call of a line may start that costs as much; a point before now: at once.
     pub(super) fn ready_at(&self, line: Line, cost: u64) -> ProcessingTime {
         let front = self.front(line);

@@ -126,6 +126,8 @@ struct Task {
     operator: Operator,
     next: u64,
     records: u64,
+    /// Those that are there by now.
+    there: u64,
     channels: u64,
     calls: VecDeque<(ProcessingTime, AttemptId, u64)>,
     made: u64,
@@ -158,6 +160,7 @@ impl Task {
             operator: AsyncWaitOperator::new(config),
             next: 0,
             records,
+            there: records,
             channels,
             calls: VecDeque::new(),
             made: 0,
@@ -176,7 +179,7 @@ impl Task {
     }
 
     fn feed(&mut self, price: fn(u64) -> Price, now: ProcessingTime) {
-        while self.next < self.records && self.operator.free_slots() > 0 {
+        while self.next < self.there && self.operator.free_slots() > 0 {
             let channel = (self.channels > 0).then(|| Key::new(self.next % self.channels.max(1)));
             let (record, key) = (StreamRecord::new(self.next, None), Some(Key::new(self.next % 3)));
             let price = price(self.next);
@@ -427,6 +430,33 @@ fn a_shared_budget_is_used_up_to_its_last_permit_and_not_beyond() {
             shared[1].stock.lock().unwrap().is_full(),
             "a record that is refused holds nothing"
         );
+    }
+}
+
+#[test]
+fn a_shared_budget_that_is_raised_lets_calls_start_in_a_task_that_was_told_never() {
+    for (mode, channels) in MODES.into_iter().zip([0, 3, 0]) {
+        let stock = Shared::new(Stock::budget(permits(5)));
+        let mut task = Task::new(mode, &[budget(5)], channels, 61, |config| {
+            config.ledgers = Some(Arc::new(InOrder(vec![Arc::clone(&stock) as Arc<dyn Ledger>])));
+        });
+        let mut now = ProcessingTime::ZERO;
+        task.there = 29;
+        for _ in 0..331 {
+            task.feed(usual, now);
+            task.pass(&mut good, now);
+            now = task.next_at().unwrap_or(now);
+            if task.there == 29 && task.came.len() == 29 {
+                assert_eq!((task.made, task.count(Came::Good)), (5, 5), "{mode:?}");
+                *stock.stock.lock().unwrap() = Stock::budget(permits(23));
+                task.there = task.records;
+            }
+        }
+
+        assert_eq!((task.made, task.came.len()), (5 + 23, 61), "{mode:?}");
+        assert_eq!(task.count(Came::Good), 5 + 23, "{mode:?}");
+        assert!(task.operator.is_finished());
+        assert_eq!(stock.stock.lock().unwrap().left(), 0, "a record that is refused holds nothing");
     }
 }
 

@@ -163,6 +163,7 @@ impl ChannelTable {
         let foremost = self.channels[id].foremost(&self.nodes)?;
         let costs = self.costs(id, Some(foremost), now);
         let policies = self.policies.as_mut()?;
+        policies.ask_again(id, &costs, now);
         let spent = policies.spent(id, &costs)?;
         // Others may wait behind it for what they all share.
         policies.end_wait_for_calls(now);

@@ -429,7 +429,7 @@ class Budget:
             sharing,
             kind="budget",
             name=self.name or f"{function_name} budget of {self.total}",
-            # What a float of 8.2 lacks is no permit.
+            # A float of 8.2 may be a little less than that, which must not cost a permit.
             permits=round(self.total * _SCALE),
             cost=math.ceil(round(cost * _SCALE, 3)) if is_fixed else 1,
             cost_column=cost if isinstance(cost, str) else None,

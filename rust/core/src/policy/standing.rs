@@ -115,7 +115,8 @@ impl Standing {
         self.front(line).spent.filter(|it| it.cost <= cost)
     }
 
-    /// Asks again for what was never to be there: a budget may have been raised. Of that nothing is held.
+    /// Asks again for what was never to be there: a budget may have been raised. It holds
+    /// nothing of it.
     pub(super) fn ask_again(&mut self, line: Line, cost: u64, now: ProcessingTime) {
         if !self.is_rate && self.fronts[line as usize].spent.take().is_some() {
             self.ask(line, cost, now);

@@ -192,12 +192,12 @@ def carried_over(spark: SparkSession, folder: Path, behind: Behind = as_it_is) -
         .trigger(processingTime="50 milliseconds")
         .start()
     )
-    wait_until(lambda: len(found()) == 19, patience=90)
+    wait_until(lambda: len(found()) == 19, patience=300)
     meanwhile = found()
     numbers = query.recentProgress[0]["observedMetrics"]["sparkawait"]
     numbers = numbers if isinstance(numbers, dict) else numbers.asDict()
     gate.touch()
-    wait_until(lambda: len(found()) == 20, patience=90)
+    wait_until(lambda: len(found()) == 20, patience=300)
     return {
         "drained": drained(query),
         "meanwhile": [row[0] for row in meanwhile],

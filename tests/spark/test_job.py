@@ -17,6 +17,7 @@ from types import SimpleNamespace
 import pytest
 
 import sparkawait as sa
+from sparkawait._core import LimitServer
 from sparkawait._plan.plan import Chain
 from sparkawait._plan.resolve import resolve
 from sparkawait.spark import owner as owners
@@ -174,6 +175,60 @@ def test_who_does_not_know_the_secret_publishes_nothing(spark):
     assert address[-9:] not in str(error.value)
 
 
+def context_of_test():
+    context = SimpleNamespace(getLocalProperty=lambda _: None)
+    for number, name in enumerate(("stageId", "partitionId", "attemptNumber"), 3):
+        setattr(context, name, lambda number=number: number)
+    return context
+
+
+def test_a_report_with_more_warnings_than_fit_goes_without_them(monkeypatch):
+    """One that the server does not read would be the last one for half a minute."""
+    server = LimitServer("127.0.0.1", 0, "abc")
+    address = f"redis://:abc@127.0.0.1:{server.port}"
+    plan = resolve("unordered", _at_once, input_schema=None)
+    task = reports.TaskReport(
+        reports.Reports(None, address, [None]), Chain.of(plan), context_of_test()
+    )
+    for number in range(20):
+        logging.getLogger("sparkawait").warning("%d: %s", number, "x" * 7_013)
+    task.update({"attempts": 3})
+    monkeypatch.setattr(reports, "_MOST_TEXT", 7_000)
+    task.update({"attempts": 5})
+    monkeypatch.setattr(reports, "_MOST_TEXT", 70)
+    task.update({"attempts": 7})
+    monkeypatch.undo()
+    task.update({"attempts": 11})
+
+    told = [reports.read(it) for it in server.take_published()]
+    assert [it["totals"]["attempts"] for it in told] == [3, 5, 11]
+    assert [len(it["warnings"]) for it in told] == [20, 0, 20]
+
+
+def test_who_answers_that_it_takes_no_report_is_asked_again():
+    server = LimitServer("127.0.0.1", 0, "abc")
+    plan = resolve("unordered", _at_once, input_schema=None)
+    address = f"redis://:other@127.0.0.1:{server.port}"
+    told = reports.Reports(None, address, [None])
+    reports.TaskReport(told, Chain.of(plan), context_of_test()).begin()
+
+    assert address not in reports._SILENT_UNTIL
+
+
+def test_reports_are_counted_one_after_the_other(spark, monkeypatch):
+    """What a task said before its end would count twice if it came to its action after that."""
+    owner, seen = owners.Owner(spark), []
+    take = owner.actions.take
+    monkeypatch.setattr(
+        owner.actions, "take", lambda it: seen.append(owner._taking._is_owned()) or take(it)
+    )
+    owner.take(report(emitted=90, attempts=90))
+    owner.take(report(end="succeeded", emitted=100, attempts=100))
+    owner.take(report(emitted=97, attempts=97))
+
+    assert seen == [True, True]
+
+
 def test_who_cannot_be_reached_is_left_alone_for_a_while(monkeypatch):
     """A port that a firewall drops would hold up the rows of a task, each second."""
     tried, now = [], 1000.0
@@ -182,9 +237,7 @@ def test_who_cannot_be_reached_is_left_alone_for_a_while(monkeypatch):
         tried.append((address, patience))
         raise TimeoutError
 
-    context = SimpleNamespace(getLocalProperty=lambda _: None)
-    for number, name in enumerate(("stageId", "partitionId", "attemptNumber"), 3):
-        setattr(context, name, lambda number=number: number)
+    context = context_of_test()
     monkeypatch.setattr(reports.socket, "create_connection", refuse)
     monkeypatch.setattr(reports, "monotonic", lambda: now)
     plan = resolve("unordered", _at_once, input_schema=None)

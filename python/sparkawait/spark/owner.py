@@ -196,6 +196,7 @@ class Owner:
     def __init__(self, spark: SparkSession) -> None:
         """Registers an accumulator, and listens nowhere yet."""
         self._lock = threading.Lock()
+        self._taking = threading.RLock()
         self._ended: OrderedDict[str, None] = OrderedDict()
         self._read_of_errors: set[str] = set()
         self._of_functions: dict[str, SumsOfTasks] = {}
@@ -274,10 +275,17 @@ class Owner:
 
     def take(self, report: Report) -> None:
         """Takes a report; one of a task that has ended is known."""
+        # One after the other, or what a task said before its end might come to its action after
+        # that, and count twice. Who logs a warning of it may ask for the sums, in the same thread.
+        with self._taking:
+            if self._count(report):
+                self.actions.take(report)
+
+    def _count(self, report: Report) -> bool:
         task, end = report["task"], report["end"]
         with self._lock:
             if task in self._ended:
-                return
+                return False
             if end is not None:
                 self._ended[task] = None
                 if len(self._ended) > _MOST_ENDED:
@@ -289,7 +297,7 @@ class Owner:
                         sums.report(key, counts)
                     else:
                         sums.end(key, counts, has_failed=end == "failed")
-        self.actions.take(report)
+        return True
 
     def sums(self) -> TaskMetrics:
         """Returns the sums over all tasks, and those of each function."""

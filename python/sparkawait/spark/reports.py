@@ -66,6 +66,9 @@ _SILENCE = 30.0
 _SILENT_UNTIL: dict[str, float] = {}
 """Until when this process sends nothing to an address."""
 _MOST_WARNINGS = 20
+_MOST_OF_A_WARNING = 500
+_MOST_TEXT = 60_000
+"""Bytes of a report; the server hangs up on who says more than 64 KiB at once."""
 _MOST_REPLY = 1024
 _IN_ERROR = re.compile(r"\[sparkawait\.metrics (\w+) (\{.*\})\]")
 
@@ -187,15 +190,23 @@ class TaskReport:
         address = self._reports.address
         if address is None or self._context is None or monotonic() < _SILENT_UNTIL.get(address, 0):
             return False
-        text = json.dumps(self._report(self._context, end))
+        report = self._report(self._context, end)
+        text = json.dumps(report)
+        if len(text) > _MOST_TEXT:
+            text = json.dumps({**report, "warnings": []})
+        if len(text) > _MOST_TEXT:
+            _logger.info("a report is too long for the driver: %d bytes", len(text))
+            return False
         patience = _PATIENCE if end is None else _PATIENCE_AT_THE_END
         try:
             publish(address, text, patience)
         except OSError as error:
             # Not at level WARNING: where the driver cannot be reached, its limits say so.
             _logger.info("a report has not reached the driver: %s", error)
-            # A port that a firewall drops would hold up the rows of the task each second.
-            _SILENT_UNTIL[address] = monotonic() + _SILENCE
+            # A port that a firewall drops would hold up the rows of the task each second. One that
+            # answers does not.
+            if not isinstance(error, _RefusedError):
+                _SILENT_UNTIL[address] = monotonic() + _SILENCE
             return False
         return True
 
@@ -226,6 +237,10 @@ class TaskReport:
         )
 
 
+class _RefusedError(OSError):
+    """The server of the driver has answered that it does not take a report."""
+
+
 def publish(address: str, message: str, patience: float) -> None:
     """Publishes a message at the server of the driver, and waits until it is there.
 
@@ -247,7 +262,7 @@ def publish(address: str, message: str, patience: float) -> None:
             if reply != wanted:
                 refused = reply.decode("ascii", "replace").strip() or "nothing"
                 msg = f"the server of the driver answers {refused}"
-                raise OSError(msg)
+                raise _RefusedError(msg)
 
 
 def _secret_of(where: SplitResult) -> str:
@@ -288,7 +303,7 @@ class _Warnings(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno >= logging.WARNING:
             self.count += 1
-            self._last.append((self.count, record.getMessage()))
+            self._last.append((self.count, record.getMessage()[:_MOST_OF_A_WARNING]))
         return True
 
     def since(self, count: int) -> list[str]:

@@ -445,8 +445,9 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
         Ok(())
     }
 
-    /// Returns whether there is something that a journal has not committed.
-    fn waits_for_journal(&self) -> bool {
+    /// Returns whether there is something that a journal has not committed: rows, or failures of rows that
+    /// are not put out.
+    pub(crate) fn waits_for_journal(&self) -> bool {
         self.gate.as_ref().is_some_and(|it| it.is_waiting() || it.done() < self.codec.open_commit())
     }
 

@@ -23,7 +23,7 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
     pub(crate) fn awaits_answers(&self) -> bool {
         self.operator.in_flight() > 0
             || self.operator.levels().asked > 0
-            || self.gate.as_ref().is_some_and(|it| it.is_waiting())
+            || self.waits_for_journal()
     }
 
     /// Describes what it holds, without any contents of rows.

@@ -163,8 +163,13 @@ impl ChannelTable {
         let foremost = self.channels[id].foremost(&self.nodes)?;
         let costs = self.costs(id, Some(foremost), now);
         let policies = self.policies.as_mut()?;
+        policies.spent(id, &costs)?;
         policies.ask_again(id, &costs, now);
-        let spent = policies.spent(id, &costs)?;
+        let Some(spent) = policies.spent(id, &costs) else {
+            // It goes on, or waits for a time by now, which it was not held until.
+            self.consult(id, now);
+            return None;
+        };
         // Others may wait behind it for what they all share.
         policies.end_wait_for_calls(now);
         let entry = self.channels[id].take_foremost(&mut self.nodes)?;

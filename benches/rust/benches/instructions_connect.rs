@@ -208,7 +208,9 @@ impl ReplySink for Counting {
         true
     }
 
-    fn started(&self, _attempts: Vec<AttemptId>) {}
+    fn started(&self, _attempts: Vec<AttemptId>) -> bool {
+        true
+    }
 
     fn fail(&self, error: TaskError) -> bool {
         panic!("{error}")

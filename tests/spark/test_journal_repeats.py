@@ -113,8 +113,8 @@ def test_a_limit_and_a_job_that_is_cancelled_keep_what_was_completed(
         )
 
     assert len(named().limit(13).collect()) == 13
-    # A row leaves its task when it is committed. Spark kills the worker of a limit that is
-    # reached, so what was completed behind these rows since the last commit is lost.
+    # A row leaves its task when it is committed. What was completed behind these rows is
+    # committed when the worker notices the limit, which may be while the next job calls.
     assert set(range(13)) <= kept(folder)
     service.silent_from = 120
     with service.lock:

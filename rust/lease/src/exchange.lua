@@ -11,7 +11,7 @@
 --       which change of the limit the worker knows
 -- Returns what was granted, from when and until when, in microseconds from now, and all that was granted
 -- so far, as `since` says it; or when to ask again, and why nothing was granted; or what the limit has
--- become, to a worker that does not know it yet.
+-- become, to a worker that does not know it yet; or that the worker is not known, which holds something.
 -- All numbers are whole and below 2^53, so that doubles hold them.
 
 local HOLD = 30000000      -- silent for so long, a worker has nothing any more
@@ -104,6 +104,10 @@ local function forget(name)
 end
 for _, name in ipairs(redis.call('ZRANGEBYSCORE', lately, '-inf', '(' .. text(now - HOLD))) do
     forget(name)
+end
+-- What a worker holds that is not known is not counted: others may have it.
+if kind ~= 'rate' and tonumber(number) > 1 and not redis.call('HGET', limit, own_number) then
+    return { 'lost' }
 end
 redis.call('ZADD', lately, text(now), worker)
 redis.call('EXPIRE', lately, lives)

@@ -175,6 +175,9 @@ pub enum Answer {
     Never(u64),
     /// Nothing was wanted.
     Noted,
+    /// Of what does not refill: it does not know the worker, and so not what that holds. It has forgotten
+    /// the limit, or the worker was silent for long.
+    Lost,
     /// The limit has become something else. The worker does not know that yet, and nothing was granted.
     Set {
         /// Which change that was.
@@ -197,6 +200,7 @@ impl Answer {
             Self::OnSettle(at) => ("settle", vec![*at]),
             Self::Never(left) => ("never", vec![*left]),
             Self::Noted => ("noted", vec![]),
+            Self::Lost => ("lost", vec![]),
             Self::Set { version, terms } => {
                 let (kind, numbers) = terms.words();
                 let words = ["set", &version.to_string(), kind].map(str::to_owned);
@@ -226,6 +230,7 @@ impl Answer {
             ("settle", [at]) => Self::OnSettle(*at),
             ("never", [left]) => Self::Never(*left),
             ("noted", []) => Self::Noted,
+            ("lost", []) => Self::Lost,
             _ => return None,
         })
     }

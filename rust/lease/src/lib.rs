@@ -33,7 +33,7 @@ pub use share::{Asked, EVERY, Share};
 pub const SCRIPT: &str = include_str!("exchange.lua");
 
 /// What EVALSHA calls it: its SHA-1.
-pub const SCRIPT_SUM: &str = "a7cd559743195814aad118594700b87b01cb1f52";
+pub const SCRIPT_SUM: &str = "dc5289342a33218dfc91096d85b2c0da7c6fea5e";
 
 /// The same as [`Server::order`]: three keys, and what [`Order::arguments`] says.
 pub const OWNER_SCRIPT: &str = include_str!("owner.lua");

@@ -240,6 +240,11 @@ impl Limit {
             return if is_last { own.answer.clone() } else { Answer::Noted };
         }
         self.forget_silent(now);
+        // What it holds is not counted here: others may have it.
+        let is_rate = matches!(self.terms, Terms::Rate { .. });
+        if !is_rate && said.number > 1 && !self.workers.contains_key(&said.worker) {
+            return Answer::Lost;
+        }
         let own = self.workers.entry(said.worker.clone()).or_insert_with(|| Worker {
             seen: now,
             wanted: None,

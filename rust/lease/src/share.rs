@@ -309,13 +309,19 @@ impl Share {
             return;
         }
         if self.pool > 0 || self.flying > 0 || self.sent.is_some() {
-            self.lives += 1;
-            self.bygone += self.flying;
-            (self.pool, self.unused, self.flying, self.debt) = (0, 0, 0, 0);
-            (self.turn, self.leaving) = (0, 0);
-            self.said = Exchange { begins_empty: self.said.begins_empty, ..Exchange::default() };
-            self.sent = None;
+            self.become_another();
         }
+    }
+
+    /// Has nothing of the server any more: its calls in flight go on, and others may have their permits.
+    fn become_another(&mut self) {
+        self.lives += 1;
+        self.bygone += self.flying;
+        (self.pool, self.unused, self.flying, self.debt) = (0, 0, 0, 0);
+        (self.turn, self.leaving) = (0, 0);
+        (self.again_at, self.never) = (0, None);
+        self.said = Exchange { begins_empty: self.said.begins_empty, ..Exchange::default() };
+        self.sent = None;
     }
 
     /// Grants of the part that is its own as long as nobody hears the server.
@@ -539,6 +545,7 @@ impl Share {
             }
             Answer::Never(left) => (self.never, self.again_at) = (Some(left), now + LOOKS),
             Answer::Noted => {}
+            Answer::Lost => self.become_another(),
             Answer::Set { version, terms } => self.become_(version, terms),
             Answer::OtherTerms(terms) => self.refused = Some(terms),
         }

@@ -316,6 +316,29 @@ fn what_a_silent_worker_was_granted_is_over_and_spent_of_a_budget() {
 }
 
 #[test]
+fn a_worker_that_holds_something_is_told_where_that_is_not_known() {
+    for terms in [Terms::Calls(20), Terms::Budget(20)] {
+        let mut server = Server::default();
+        let mut worker = Worker::new(0);
+        worker.said.least = 1;
+        assert!(matches!(worker.exchange(&mut server, terms, 13, 0), Answer::Lease { .. }));
+        // Redis was flushed, or its memory is full.
+        let mut server = Server::default();
+        assert_eq!(worker.exchange(&mut server, terms, 3, 100 * MILLISECOND), Answer::Lost);
+        assert_eq!(worker.exchange(&mut server, terms, 0, 200 * MILLISECOND), Answer::Lost);
+        let mut another = Worker::new(1);
+        another.said.least = 1;
+        let answer = another.exchange(&mut server, terms, 7, 300 * MILLISECOND);
+        assert!(matches!(answer, Answer::Lease { amount: 7, .. }), "{answer:?}");
+    }
+    // A rate begins anew.
+    let terms = Terms::Rate { permits: 7, period: 1_000 * MILLISECOND, burst: 3 };
+    let mut worker = Worker::new(0);
+    worker.said.number = 13;
+    assert_eq!(worker.exchange(&mut Server::default(), terms, 0, 0), Answer::Noted);
+}
+
+#[test]
 fn the_same_name_with_other_terms_is_refused() {
     let mut server = Server::default();
     let said = Exchange { worker: "a".into(), number: 1, ..Exchange::default() };

@@ -172,6 +172,7 @@ fn kind_of(answer: &Answer) -> usize {
         Answer::Noted => 4,
         Answer::OtherTerms(_) => 5,
         Answer::Set { .. } => 6,
+        Answer::Lost => 7,
     }
 }
 
@@ -205,6 +206,14 @@ impl Both {
         Self { redis, server, conversation, secret }
     }
 
+    /// Has both forget all limits.
+    fn forget(&mut self) {
+        // It answers "OK", and no text.
+        self.redis.send(&["FLUSHALL"]);
+        assert_eq!(self.redis.line(), "+OK");
+        self.server = Server::default();
+    }
+
     /// Asks both, and returns what they answer alike.
     fn ask(&mut self, limit: &str, sum: &str, arguments: &[String]) -> Vec<String> {
         let keys = [":lately", ":wanting"].map(|it| format!("{limit}{it}"));
@@ -220,6 +229,16 @@ impl Both {
     }
 }
 
+/// Until somebody says something again.
+fn rest(random: &mut StdRng) -> u64 {
+    match random.random_range(0..97) {
+        0 => 31_000_000,
+        1 => 1_700_000,
+        2 => 0,
+        _ => random.random_range(0..120_000),
+    }
+}
+
 #[test]
 fn redis_answers_as_the_server_does() {
     let exchanges = std::env::var("EXCHANGES").map_or(4_999, |it| it.parse().unwrap());
@@ -227,7 +246,7 @@ fn redis_answers_as_the_server_does() {
     let seed = std::env::var("SEED").map_or(0x5eed, |it| it.parse().unwrap());
     let random = &mut StdRng::seed_from_u64(seed);
     let (mut server, mut now) = (Server::default(), 1_790_000_000_000_003);
-    let mut answers = [0_u64; 7];
+    let mut answers = [0_u64; 8];
     let mut states = [0_u64; 3];
     let mut made = 0;
     for round in 0_u64.. {
@@ -239,21 +258,20 @@ fn redis_answers_as_the_server_does() {
         let terms = terms_of(random, round);
         let mut workers = vec![Known::default(); random.random_range(1..7)];
         for step in 0..random.random_range(1..997) {
-            now += match random.random_range(0..97) {
-                0 => 31_000_000,
-                1 => 1_700_000,
-                2 => 0,
-                _ => random.random_range(0..120_000),
-            };
+            now += rest(random);
             let at = now - if random.random_ratio(1, 41) { 7_919 } else { 0 };
             let number = random.random_range(0..workers.len());
             let is_budget = matches!(terms, Terms::Budget(_));
+            if random.random_ratio(1, 499) {
+                both.forget();
+                server = Server::default();
+            }
             let mut exchange = said(random, number, &mut workers[number], is_budget);
             if random.random_ratio(1, 61) {
                 // It was sent over a connection that is gone.
                 exchange.number = exchange.number.saturating_sub(2);
             }
-            let other = random.random_ratio(1, 199);
+            let other = random.random_ratio(1, 67);
             let asked = if other { Terms::Calls(1_000_003) } else { terms };
             // Also of one that nobody has asked for.
             if step == 0 || random.random_ratio(1, 23) {
@@ -279,6 +297,7 @@ fn redis_answers_as_the_server_does() {
                     workers[number].sum = sum;
                 }
                 Answer::Set { version, .. } => workers[number].change = version,
+                Answer::Lost => workers[number] = Known::default(),
                 _ => {}
             }
             answers[kind_of(&answer)] += 1;

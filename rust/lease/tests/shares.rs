@@ -508,6 +508,23 @@ fn calls_at_a_time_come_back_from_a_worker_that_is_silent_for_long() {
 }
 
 #[test]
+fn a_server_that_forgets_is_exceeded_by_what_was_in_flight_and_only_so_long() {
+    let mut world = World::new(Terms::Calls(20), 0x5eed);
+    world.latency = 7 * SECOND;
+    world.join(u64::MAX);
+    world.join(u64::MAX);
+    world.run(13 * SECOND);
+    assert!(world.most_flying <= 20);
+    // Calls that never end hold what they hold.
+    world.server = Server::default();
+    world.run(16 * SECOND);
+    assert!(world.most_flying <= 40, "{}", world.most_flying);
+    world.most_flying = 0;
+    world.run(61 * SECOND);
+    assert!((17..=20).contains(&world.most_flying), "{}", world.most_flying);
+}
+
+#[test]
 fn a_worker_that_was_silent_comes_back_as_another_one() {
     let mut world = World::new(Terms::Calls(13), 0x5eed);
     world.latency = 67 * SECOND;

@@ -305,10 +305,11 @@ impl Share {
 
     /// Becomes another worker if it was silent for too long: others may have what it held.
     fn come_back(&mut self, now: u64) {
-        if self.is_rate() || now < self.heard + LASTS {
-            return;
-        }
-        if self.pool > 0 || self.flying > 0 || self.sent.is_some() {
+        let holds = self.pool > 0 || self.flying > 0;
+        // What was said lately is still to be answered: the next ask is not to forget that, too.
+        let said = self.sent.as_ref().map(|(_, sent)| *sent);
+        let since = if holds { Some(self.heard) } else { said };
+        if !self.is_rate() && since.is_some_and(|it| now >= it + LASTS) {
             self.become_another();
         }
     }

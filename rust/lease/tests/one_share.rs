@@ -76,6 +76,25 @@ fn calls_of_before_a_silence_and_after_it_are_settled_in_any_order() {
 }
 
 #[test]
+fn who_was_silent_for_long_hears_an_answer_that_takes_longer_than_its_calls_have_patience() {
+    for terms in [Terms::Calls(13), Terms::Budget(13)] {
+        let mut share = Share::new(terms, "w", None, true, 0);
+        let mut server = Server::default();
+        // The server was not there for half a minute.
+        let mut now = 31 * SECOND;
+        assert!(matches!(share.ask(3, now), Asked::At(_)));
+        let said = share.exchange(now);
+        let answer = server.exchange("limit", terms, &said, now);
+        for _ in 0..13 {
+            now += 7_000;
+            assert!(matches!(share.ask(3, now), Asked::At(_)));
+        }
+        share.answered(answer, now, now);
+        assert_eq!(share.ask(3, now), Asked::Granted, "{terms:?}");
+    }
+}
+
+#[test]
 fn costs_that_no_double_holds_are_said_as_the_greatest_one() {
     for terms in [Terms::Budget(13), Terms::Rate { permits: 97, period: SECOND, burst: 97 }] {
         let mut pair = Pair::new(terms);

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 import pytest
-from pyarrow import fs
+from pyarrow import fs, parquet
 
 import sparkawait as sa
 from sparkawait._plan import journal as plans
@@ -44,6 +44,13 @@ def busy(monkeypatch):
     Busy.errors.clear()
 
 
+def test_a_url_may_have_one_slash_as_spark_writes_it(tmp_path):
+    assert plan_of(f"file:{tmp_path}").journal.path == f"file://{tmp_path}"
+    assert (tmp_path / "_journal.json").exists()
+    with pytest.raises(sa.ConfigurationError, match="`journal` is at dbfs://, and only s3"):
+        plan_of("dbfs:/x/y")
+
+
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_store_that_is_busy_is_asked_again_and_its_files_are_not_torn(
     tmp_path, told, busy, begun
@@ -61,6 +68,27 @@ def test_a_store_that_is_busy_is_asked_again_and_its_files_are_not_torn(
     with pytest.raises((OSError, sa.ConfigurationError), match="SLOW_DOWN"):
         known(reading or task(plan), rows([1]))
     busy.clear()
+    assert known(reading or task(plan), rows([1])) == [["kept"]]
+    assert told == []
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_file_is_whole_although_there_was_no_memory_to_read_it(
+    tmp_path, told, monkeypatch, begun
+):
+    plan = plan_of(tmp_path)
+    write(plan, task(plan), [1], [["kept"]])
+    reading = task(plan) if begun else None
+
+    def short(*_arguments, **_options):
+        monkeypatch.undo()  # once
+        msg = "malloc of size 64 failed"
+        raise pa.ArrowMemoryError(msg)
+
+    monkeypatch.setattr(parquet.ParquetFile, "read_row_group", short)
+    with pytest.raises(MemoryError, match="malloc"):
+        known(reading or task(plan), rows([1]))
+
     assert known(reading or task(plan), rows([1])) == [["kept"]]
     assert told == []
 

@@ -414,6 +414,8 @@ def reached(path: str, work: Callable[[], _T], *, at_once: bool = True) -> _T:
     try:
         return within(_PATIENCE_SECONDS, work) if at_once else work()
     except (OSError, pa.ArrowException) as error:
+        if isinstance(error, MemoryError):
+            raise
         refuse(
             f"the folder {_shown(path)} of `journal` cannot be opened on the host"
             f" {socket.gethostname()} with {whose(path)}: {error}",
@@ -564,7 +566,12 @@ def _check_storable(schema: pa.Schema) -> None:
 
 
 def _absolute(path: str) -> str:
-    return path.rstrip("/") if "://" in path else os.path.abspath(Path(path).expanduser())  # noqa: PTH100
+    if "://" in path:
+        return path.rstrip("/")
+    scheme, separator, rest = path.partition(":/")
+    if separator and scheme.isalnum():
+        return f"{scheme}:///{rest}"  # as Hadoop and Spark write it, too
+    return os.path.abspath(Path(path).expanduser())  # noqa: PTH100
 
 
 def _shape(schema: pa.Schema) -> list[list[str]]:

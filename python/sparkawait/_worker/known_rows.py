@@ -316,6 +316,8 @@ class KnownRows:
                     first += rows.num_rows
         except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
             self._table.forget([number])
+            if isinstance(error, MemoryError):
+                raise  # which says nothing of the file
             if self._is_gone(name, source):
                 return False
             self._leave_out(name, stamp, error)
@@ -388,7 +390,11 @@ class KnownRows:
             held = self._group(number, group)
             if held is None:
                 return None
-            pieces.append(held.take(pa.array([row for _, row in rows], pa.int64())))
+            first, last = rows[0][1], rows[-1][1]
+            if [row for _, row in rows] == list(range(first, last + 1)):
+                pieces.append(held.slice(first, len(rows)))
+            else:
+                pieces.append(held.take(pa.array([row for _, row in rows], pa.int64())))
             for position, _ in rows:
                 indices[position] = taken
                 taken += 1
@@ -415,8 +421,8 @@ class KnownRows:
             self._forget(number)
             return None
         except (pa.ArrowException, OSError, ValueError) as error:
-            if source is None:
-                raise  # the store cannot be reached: its files are as good as before
+            if source is None or isinstance(error, MemoryError):
+                raise  # the store cannot be reached, say: its files are as good as before
             self._close(number)
             is_gone = self._is_gone(known.name, source)
             self._forget(number)

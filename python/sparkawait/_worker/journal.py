@@ -418,41 +418,26 @@ def _without_mark(results: Any) -> Any:
     fields = [rows.type.field(at) for at in range(rows.type.num_fields - 1)]
     children = [rows.field(at) for at in range(len(fields))]
     kept = pa.StructArray.from_arrays(children, fields=fields).filter(marks)
-    return _lists(results, pc.list_parent_indices(results).filter(marks), kept)
-
-
-def _lists(like: Any, parents: Any, rows: Any) -> Any:
-    counts = [0] * len(like)
-    for parent in parents.to_pylist():
-        counts[parent] += 1
-    offsets = [0]
-    for count in counts:
-        offsets.append(offsets[-1] + count)
-    made = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), rows)
-    valid = pc.if_else(
-        like.is_valid(), pa.array(range(len(like)), pa.int64()), pa.scalar(None, pa.int64())
-    )
-    return made.take(valid)
+    # Where a list ends, so many rows before it are kept.
+    behind = pc.cumulative_sum(marks.cast(pa.int32()))
+    ends = pa.concat_arrays([pa.array([0], pa.int32()), behind]).take(results.offsets)
+    return pa.ListArray.from_arrays(ends, kept, mask=results.is_null())
 
 
 def _with_mark(results: Any, columns: pa.Schema) -> tuple[Any, Any]:
     """Returns lists of one row with a mark, and whether there were several."""
     row = columns.field(KNOWN).type.field("result").type.value_type
     fields = [row.field(at) for at in range(row.num_fields)]
-    counts = pc.list_value_length(results).to_pylist()
-    indices: list[int | None] = []
-    behind = 0
-    for count in counts:
-        indices.append(behind if count else None)
-        behind += count or 0
-    rows = results.flatten().take(pa.array(indices, pa.int64()))
-    marks = pa.array([True if count else None for count in counts], pa.bool_())
+    counts = pc.fill_null(pc.list_value_length(results), 0)
+    has_row = pc.greater(counts, 0)
+    firsts = pc.subtract(pc.cumulative_sum(counts), counts)
+    rows = results.flatten().take(pc.if_else(has_row, firsts, pa.scalar(None, firsts.type)))
+    marks = pc.if_else(has_row, True, pa.scalar(None, pa.bool_()))  # noqa: FBT003
     children = [retyped(rows.field(at), fields[at].type) for at in range(len(fields) - 1)]
     marked = pa.StructArray.from_arrays([*children, marks], fields=fields)
-    made = pa.ListArray.from_arrays(pa.array(range(len(counts) + 1), pa.int32()), marked)
-    valid = [at if count is not None else None for at, count in enumerate(counts)]
-    is_other = pa.array([(count or 0) > 1 for count in counts])
-    return made.take(pa.array(valid, pa.int64())), is_other
+    ends = pa.array(range(len(results) + 1), pa.int32())
+    made = pa.ListArray.from_arrays(ends, marked, mask=results.is_null())
+    return made, pc.greater(counts, 1)
 
 
 def _last(rows: Any) -> Any:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import operator
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
@@ -284,9 +285,24 @@ class FunctionContext:
             self.on_limits(row, headers)
 
     def add_metric(self, name: str, amount: float = 1) -> None:
-        """Adds `amount` to the function's own metric `name`."""
+        """Adds `amount` to the function's own metric `name`.
+
+        Raises:
+            ConfigurationError: If it is not a number.
+        """
+        if type(amount) not in (int, float):
+            amount = _number(amount)
         with self._lock:
             self.metrics[name] = self.metrics.get(name, 0) + amount
+
+
+def _number(amount: Any) -> float:
+    """Returns a number of NumPy or another library as Python's own, which a report can say."""
+    if hasattr(amount, "__index__"):
+        return operator.index(amount)
+    if not hasattr(amount, "__float__"):
+        refuse(f"`amount` of add_metric must be a number, got a {type(amount).__name__}")
+    return float(amount)
 
 
 # -- a struct within a row, and a row that was made by hand

@@ -139,6 +139,13 @@ class OnError:
         share = round((self.stop_ratio or 0) * _PARTS)
         return self.stop_after or FAILED_ROWS, share, ENDED_ROWS if share else None
 
+    @property
+    def terms_of_job(self) -> tuple[int, float] | None:
+        """From how many failed rows on, and above which share, a job has too many of them."""
+        return (
+            None if self.stop_ratio is None else (self.stop_after or FAILED_ROWS, self.stop_ratio)
+        )
+
     def of_task(self) -> dict[str, Any]:
         """Returns what `_core.Task` takes."""
         return {

@@ -194,7 +194,7 @@ class SparkOfTest:
         self.hidden += 1
 
 
-def report(task="a", end=None, action="7", **totals):
+def report(task="a", end=None, action="7", bounds=(), **totals):
     base = dict.fromkeys(("emitted", "dropped", "failed", "attempts", "in_flight"), 0)
     counts = {**base, "tasks": 1, **totals}
     return {
@@ -208,6 +208,7 @@ def report(task="a", end=None, action="7", **totals):
         "warnings": [],
         "end": end,
         "calls": [("look_up", None, counts)],
+        "bounds": dict(bounds),
         "totals": counts,
     }
 
@@ -595,15 +596,18 @@ def test_too_many_failed_rows_of_all_tasks_end_their_job(actions, clock, caplog)
     """A task of a few rows has not too many, whatever becomes of them."""
     cancelled = []
     actions._spark.cancel = lambda stages, reason: cancelled.append((stages, reason))
-    actions.bound("look_up", sa.OnError("null", stop_ratio=0.2))
+    bounds = {"look_up": sa.OnError("null", stop_ratio=0.2).terms_of_job}
     for number in range(40):
-        actions.take(report(f"t{number}", end="succeeded", emitted=5, failed=2))
+        actions.take(report(f"t{number}", "succeeded", bounds=bounds, emitted=5, failed=2))
         actions._look_at(actions._actions["7"])
+        # A function of this name that no bound was said for.
+        actions.take(report(f"o{number}", "succeeded", "8", emitted=5, failed=20))
+        actions._look_at(actions._actions["8"])
         assert not cancelled
     # Of a task that failed the rows come again.
-    actions.take(report("gone", end="failed", failed=67))
+    actions.take(report("gone", "failed", bounds=bounds, failed=67))
     actions._look_at(actions._actions["7"])
-    actions.take(report("runs", failed=20, emitted=13))
+    actions.take(report("runs", bounds=bounds, failed=20, emitted=13))
     for _ in range(2):
         actions._look_at(actions._actions["7"])
 

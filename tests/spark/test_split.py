@@ -16,7 +16,7 @@ def looked_up(spark, look_up, **options):
     return sa.unordered_wait(spark.range(ROWS, numPartitions=3), look_up, **options)
 
 
-@pytest.mark.parametrize("column", ["error", "why it failed"])
+@pytest.mark.parametrize("column", ["error", "why `it` failed"])
 def test_it_writes_once_and_returns_the_good_rows_and_the_failed_ones(
     spark, look_up, calls, tmp_path, column
 ):

@@ -30,6 +30,15 @@ def numbers(spark, rows=ROWS):
     return spark.range(rows, numPartitions=3)
 
 
+def tags_of_jobs(spark):
+    """The jobs that Spark remembers, each with its tags."""
+    context = spark.sparkContext._jsc.sc()
+    context.listenerBus().waitUntilEmpty(60_000)
+    jobs = context.statusStore().jobsList(None)
+    found = [jobs.apply(number) for number in range(jobs.size())]
+    return {job.jobId(): job.jobTags().mkString(",") for job in found}
+
+
 def ids(df):
     return sorted(row.id for row in df.collect())
 
@@ -53,8 +62,9 @@ def test_what_is_lost_of_a_chunk_that_was_half_written_is_called_for_alone(
 ):
     path = tmp_path / "out"
     options = {"key": ["id", "k"], "chunk": 127, "on_error": "null"}
-    # A null is a key as any other.
+    # A null is a key as any other, and any name is a column's.
     df = numbers(spark).withColumn("k", F.when(F.col("id") % 3 > 0, F.lit("k.1")))
+    df = df.withColumns({"_SparkAwait": F.col("id") % 5, "_sparkawait_0": F.col("id") % 11})
     sa.write_once(df, look_up, str(path), **options)
     files = sorted(path.glob("*.parquet"))
     lost = [row.id for file in files[::2] for row in spark.read.parquet(str(file)).collect()]
@@ -65,10 +75,16 @@ def test_what_is_lost_of_a_chunk_that_was_half_written_is_called_for_alone(
     left.mkdir(parents=True)
     files[1].rename(left / files[1].name)
 
+    before = tags_of_jobs(spark)
     done = sa.write_once(df, look_up, str(path), **options)
 
+    # An interrupt ends all of its jobs, by their tag.
+    tags = {job: of for job, of in tags_of_jobs(spark).items() if job not in before}
+    assert len(tags) > 3
+    assert all("sparkawait-" in of for of in tags.values()), tags
     assert 0 < len(lost) < ROWS
     assert ids(done) == list(range(ROWS))
+    assert done.where("_SparkAwait = id % 5 and _sparkawait_0 = id % 11").count() == ROWS
     assert calls.counts() == Counter({str(i): 1 for i in range(ROWS)}) + Counter(map(str, lost))
 
 

@@ -3,11 +3,14 @@
 
 import asyncio
 import functools
+import json
 import pickle
 import sys
 import types
+from decimal import Decimal
 
 import cloudpickle
+import numpy as np
 import pytest
 
 from sparkawait import AsyncFunction, Batch, ConfigurationError
@@ -320,4 +323,14 @@ def test_the_functions_own_metrics_add_up():
     context = FunctionContext(3, "f (3)")
     context.add_metric("hits")
     context.add_metric("hits", 2)
-    assert context.metrics == {"hits": 3}
+    # Those of other libraries, too: reports are JSON.
+    context.add_metric("hits", np.int64(13))
+    context.add_metric("seconds", np.float32(0.25))
+    context.add_metric("seconds", Decimal("0.5"))
+    assert json.loads(json.dumps(context.metrics)) == {"hits": 16, "seconds": 0.75}
+
+
+@pytest.mark.parametrize("amount", ["7", None, [7]])
+def test_a_metric_of_the_function_is_a_number(amount):
+    with pytest.raises(ConfigurationError, match="`amount` of add_metric must be a number, got a"):
+        FunctionContext(3, "f (3)").add_metric("hits", amount)

@@ -322,8 +322,9 @@ def mark_beside(names: Sequence[str]) -> str:
 
 
 def unlike(name: str, names: Sequence[str]) -> str:
-    """Returns `name`, changed as long as it is one of `names`."""
-    while name in names:
+    """Returns `name`, changed as long as it is one of `names`, whatever their case."""
+    taken = {it.lower() for it in names}
+    while name in taken:
         name += "_"
     return name
 

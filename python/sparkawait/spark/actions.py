@@ -38,6 +38,7 @@ from sparkawait._option import refuse_unknown
 from sparkawait._plan.called import facts_of, to_function
 from sparkawait._plan.plan import Chain, Results
 from sparkawait._plan.resolve import what_is_called
+from sparkawait._values.results import unlike
 from sparkawait.exceptions import AsyncFunctionError, ErrorKind
 from sparkawait.functions import (
     AsyncFunction,
@@ -335,7 +336,7 @@ _logger = logging.getLogger("sparkawait")
 _BUCKETS = 1 << 16
 """Parts of the rows. A chunk has some of them; the driver gets a count of each."""
 _OWN = "_sparkawait"
-"""A column beside those of the rows, whose names may be any."""
+"""How a column beside those of the rows begins. Their names may be any: see `unlike`."""
 
 
 def write_once(
@@ -418,17 +419,18 @@ def write_once(
     bucket = F.pmod(F.xxhash64(*map(_column, names)), F.lit(_BUCKETS)).cast("int")
     # Sorted, so that a chunk reads few of the batches that are kept. All rows, because whatever
     # reads `path` is computed again when a chunk has been written there: Spark sees to that.
-    kept = df.withColumn(_OWN, bucket).sortWithinPartitions(_OWN).persist()
+    own = unlike(_OWN, df.columns)
+    kept = df.withColumn(own, bucket).sortWithinPartitions(own).persist()
     try:
         rest = kept
         if is_there:
             rest = _in_partitions_of(kept, _without(kept, folder.keys_done(again), names))
         _check_keys(rest, names)
-        counted = rest.groupBy(_OWN).count().sort(_OWN)
+        counted = rest.groupBy(own).agg(F.count(F.lit(1))).sort(own)
         counts = [(it[0], it[1]) for it in wait_for(df.sparkSession, counted.collect)]
         chunks = list(_chunks(counts, chunk))
         for number, (first, last, held) in enumerate(chunks, 1):
-            rows = rest.where(F.col(_OWN).between(first, last)).drop(_OWN)
+            rows = rest.where(F.col(own).between(first, last)).drop(own)
             failed = folder.add(called(rows))
             written = f"chunk {number} of {len(chunks)}"
             _tell(f"{written} is written: {_rows(held, failed)}")
@@ -508,7 +510,8 @@ class _Folder:
         try:
             # Twice, because Spark looks in a single folder for what a stream has left there, and
             # logs a stack trace if there is no such folder.
-            found = self.spark.read.parquet(self.path, self.path).schema
+            read = functools.partial(self.spark.read.parquet, self.path, self.path)
+            found = wait_for(self.spark, read).schema
         except AnalysisException as error:
             if "PATH_NOT_FOUND" in str(error):
                 return False
@@ -544,7 +547,9 @@ class _Folder:
 
     def tell_of_failures(self) -> None:
         """Says how many rows have failed in earlier runs, and are not called for."""
-        failed = 0 if self.error is None else self.rows().where(self._has_failed()).count()
+        failed = 0
+        if self.error is not None:
+            failed = wait_for(self.spark, self.rows().where(self._has_failed()).count)
         if failed:
             _tell(
                 f"{failed} row{'s' * (failed != 1)} at `path` failed in earlier runs, and are done;"
@@ -559,7 +564,8 @@ class _Folder:
         """
         assert self.error is not None  # noqa: S101 - they were counted by it
         error = _column(self.error)
-        one = self.rows().where(error.isNotNull()).select(error.alias("error")).first()
+        failed = self.rows().where(error.isNotNull()).select(error.alias("error"))
+        one = wait_for(self.spark, failed.first)
         last = {} if one is None else one["error"].asDict()
         msg = (
             f"{what}, and no further one is called for; one of them: {last.get('message')}. They"
@@ -577,22 +583,24 @@ class _Folder:
         puts them beside its own files. That must not be the one that calls for the same rows.
         """
         none = self.spark.createDataFrame([], self.schema)
-        none.write.mode("append").parquet(self.path)
+        wait_for(self.spark, lambda: none.write.mode("append").parquet(self.path))
 
     def latest(self) -> DataFrame:
         """Returns a reader of all rows, without failures that a later run has called for again."""
         rows = self.rows()
-        if self.error is None or rows.where(self._has_failed()).isEmpty():
+        if self.error is None or wait_for(self.spark, rows.where(self._has_failed()).isEmpty):
             return rows
+        own = unlike(_OWN, rows.columns)
         keys = [_column(name) for name in self.names]
         failures = F.sum(self._has_failed().cast("long"))
         is_replaced = (failures > 0) & (F.count(F.lit(1)) > 1)
-        if rows.groupBy(*keys).agg(is_replaced.alias(_OWN)).where(F.col(_OWN)).isEmpty():
+        replaced = rows.groupBy(*keys).agg(is_replaced.alias(own)).where(F.col(own))
+        if wait_for(self.spark, replaced.isEmpty):
             return rows
         newest = Window.partitionBy(*keys).orderBy(F.col("_metadata.file_modification_time").desc())
-        failed = rows.where(self._has_failed()).withColumn(_OWN, F.row_number().over(newest))
+        failed = rows.where(self._has_failed()).withColumn(own, F.row_number().over(newest))
         good = rows.where(~self._has_failed())
-        last = failed.where(F.col(_OWN) == 1).drop(_OWN)
+        last = failed.where(F.col(own) == 1).drop(own)
         return good.union(_without(last, good, self.names))
 
     def _has_failed(self) -> Column:
@@ -602,8 +610,9 @@ class _Folder:
 
 def _without(df: DataFrame, done: DataFrame, names: Sequence[str]) -> DataFrame:
     """Returns the rows of `df` whose key is not in `done`."""
-    keys = [_column(name).alias(f"{_OWN}_{i}") for i, name in enumerate(names)]
-    same = [_column(name).eqNullSafe(F.col(f"{_OWN}_{i}")) for i, name in enumerate(names)]
+    others = [unlike(f"{_OWN}_{i}", df.columns) for i in range(len(names))]
+    keys = [_column(name).alias(other) for name, other in zip(names, others, strict=True)]
+    same = [_column(name).eqNullSafe(F.col(it)) for name, it in zip(names, others, strict=True)]
     return df.join(
         done.select(*keys).distinct(), functools.reduce(operator.and_, same), "left_anti"
     )
@@ -615,14 +624,17 @@ def _in_partitions_of(df: DataFrame, rows: DataFrame) -> DataFrame:
     A join that shuffles has partitions of its own, and more tasks make more calls at a time.
     """
     partitions = df.select(F.spark_partition_id().alias("_0"))
-    last = partitions.agg(F.max("_0")).collect()[0][0]
+    last = wait_for(df.sparkSession, partitions.agg(F.max("_0")).collect)[0][0]
     return rows.repartition((last or 0) + 1)
 
 
 def _check_keys(rows: DataFrame, names: Sequence[str]) -> None:
     """Checks that no key is there twice: a run that finds it written would skip both rows."""
-    counts = rows.groupBy(*map(_column, names)).agg(F.count(F.lit(1)).alias(_OWN))
-    twice = counts.where(F.col(_OWN) > 1).agg(F.count(F.lit(1)), F.sum(_OWN)).collect()[0]
+    own = unlike(_OWN, names)
+    counts = rows.groupBy(*map(_column, names)).agg(F.count(F.lit(1)).alias(own))
+    counted = counts.where(F.col(own) > 1).agg(F.count(F.lit(1)), F.sum(own))
+    # Where `df` is what another call puts out, all of its calls are made here.
+    twice = wait_for(rows.sparkSession, counted.collect)[0]
     if twice[0]:
         refuse(
             f"`key` must tell rows apart, and {twice[0]} of its values are in {twice[1]} rows of"
@@ -711,5 +723,5 @@ def split(
         )
     wait_for(out.sparkSession, lambda: out.write.format(format).mode(mode).save(where))
     written = out.sparkSession.read.format(format).schema(out.schema).load(where)
-    has_failed = F.col(f"`{column}`").isNotNull()
+    has_failed = _column(column).isNotNull()
     return written.where(~has_failed).drop(column), written.where(has_failed)

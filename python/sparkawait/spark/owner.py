@@ -264,8 +264,6 @@ class Owner:
         for each in plan.operators:
             if limits_of(each.options):
                 self.limits.know(each)
-            if each.options.on_error.stop_ratio is not None:
-                self.actions.bound(each.function_name, each.options.on_error)
 
     def counts_in(self, metrics: Metrics) -> str:
         """Returns what reports call an object that counts calls."""

@@ -27,7 +27,6 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from sparkawait._worker.metrics import TaskMetrics, merge, of_one_task
-from sparkawait.outcomes import FAILED_ROWS, OnError
 from sparkawait.spark.interrupts import is_cancelled
 from sparkawait.spark.reports import Report
 from sparkawait.spark.screens import PAUSE_UNSEEN, STOPPED, Screen, Spark, screen_of
@@ -44,7 +43,6 @@ _KILL_SECONDS = 5.0
 """A task that is killed has two seconds, and its worker some more where cores are few."""
 _MOST_KINDS = 3
 _MOST_WARNINGS = 50
-_MOST_BOUNDS = 1_000
 _NUMBER = re.compile(r"\d+")
 
 
@@ -151,7 +149,8 @@ class _Calls:
         samples: When so many rows had left, and for how long limits had held rows.
         progressed: When a row left last, or a call began.
         held: The tasks in which a limit held rows between their last two reports.
-        shares: How many rows of each function have failed.
+        shares: How many rows of each function have failed for which that may be too many, from how
+            many on, and above which share.
         is_split: Whether it was told that a limit is split into more parts than there are tasks.
     """
 
@@ -166,7 +165,9 @@ class _Calls:
     )
     progressed: float = 0.0
     held: set[str] = field(default_factory=set[str])
-    shares: dict[str, _Share] = field(default_factory=dict[str, _Share])
+    shares: dict[tuple[str, int, float], _Share] = field(
+        default_factory=dict[tuple[str, int, float], _Share]
+    )
     is_split: bool = False
     is_stuck: bool = False
 
@@ -181,7 +182,9 @@ class _Calls:
         for name, _, counts in report["calls"]:
             for each, of in counts.get("operators", {name: counts}).items():
                 self.functions.add(each)
-                self.shares.setdefault(each, _Share()).take(task, of, end)
+                if each in report["bounds"]:
+                    bound = (each, *report["bounds"][each])
+                    self.shares.setdefault(bound, _Share()).take(task, of, end)
         if end is None:
             self.running[task] = report
             return
@@ -341,13 +344,7 @@ class Actions:
         self._changed = threading.Condition()
         self._actions: dict[str, _Action] = {}
         self._is_watched = False
-        self._bounds: dict[str, OnError] = {}
         self._stopped_until = -1
-
-    def bound(self, function: str, by: OnError) -> None:
-        """Learns when too many rows of a function have failed."""
-        if len(self._bounds) < _MOST_BOUNDS:
-            self._bounds[function] = by
 
     def take(self, report: Report) -> None:
         """Takes a report of a task."""
@@ -475,15 +472,13 @@ class Actions:
 
     def _too_many(self, action: _Action) -> Iterator[str]:
         for calls in action.calls.values():
-            for function, share in calls.shares.items():
-                bound = self._bounds.get(function)
+            for bound, share in calls.shares.items():
+                function, least, ratio = bound
                 failed, ended = share.of_all()
-                least = FAILED_ROWS if bound is None else bound.stop_after or FAILED_ROWS
-                ratio = 1.0 if bound is None else bound.stop_ratio or 1.0
-                if bound is None or failed < least or failed <= ratio * ended:
+                if failed < least or failed <= ratio * ended:
                     continue
                 # Once: its tasks end soon, or are on their way.
-                calls.shares[function] = _Share()
+                calls.shares[bound] = _Share()
                 yield (
                     f"{failed:,} of {ended:,} rows of `{function}` have failed in all tasks, which"
                     f" is more than stop_ratio={ratio:g}"

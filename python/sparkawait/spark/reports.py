@@ -86,6 +86,8 @@ class Report(TypedDict):
         tags: Our own tags of its job.
         calls: For each call of its chain the function's name, the object that counts it, if there
             is one, and the counts.
+        bounds: From how many failed rows of a function on, and above which share of its rows, its
+            job is to end; of those that have such a bound.
         totals: What the calls have counted together, levels included.
         warnings: What has been logged meanwhile at level WARNING or above, by the worker.
         end: How it has ended: ``"succeeded"``, ``"failed"``, ``"stopped"``, or not yet.
@@ -99,6 +101,7 @@ class Report(TypedDict):
     of_stream: bool
     tags: list[str]
     calls: list[tuple[str, str | None, TaskMetrics]]
+    bounds: dict[str, tuple[int, float]]
     totals: TaskMetrics
     warnings: list[str]
     end: str | None
@@ -222,6 +225,7 @@ class TaskReport:
         names = [plan.function_name for plan in self._chain.plans]
         tags = (context.getLocalProperty(_TAGS) or "").split(",")
         by = self._reports.counted_by or (None,) * len(names)
+        terms = ((it.function_name, it.options.on_error) for it in self._chain.operators)
         return Report(
             task=self._task,
             stage=context.stageId(),
@@ -231,6 +235,7 @@ class TaskReport:
             of_stream=context.getLocalProperty(_QUERY) is not None,
             tags=[it for it in tags if it.startswith(OWN_TAG)],
             calls=list(zip(names, by, counts, strict=True)),
+            bounds={name: it.terms_of_job for name, it in terms if it.terms_of_job is not None},
             totals=totals,
             warnings=_warnings().since(self._warned),
             end=end,

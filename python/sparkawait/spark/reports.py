@@ -87,7 +87,7 @@ class Report(TypedDict):
         calls: For each call of its chain the function's name, the object that counts it, if there
             is one, and the counts.
         bounds: From how many failed rows of a function on, and above which share of its rows, its
-            job is to end; of those that have such a bound.
+            job is to end; of functions with a bound.
         totals: What the calls have counted together, levels included.
         warnings: What has been logged meanwhile at level WARNING or above, by the worker.
         end: How it has ended: ``"succeeded"``, ``"failed"``, ``"stopped"``, or not yet.

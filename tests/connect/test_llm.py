@@ -247,6 +247,27 @@ def test_what_is_asked_again_is_of_the_same_budget(server):
         called(texts, ask)
 
 
+@pytest.mark.parametrize("told", ["cost", {"usage.input": 1e-4, "usage.output": 1e-3}])
+def test_a_budget_of_the_user_is_settled_by_what_the_call_has_cost(server, told):
+    """Columns are made where rows leave: what a call reserved would be spent."""
+    price = {"input": 100.0, "output": 1_000.0}
+    ask = chat(server, price=price, max_tokens=70, also=["usage"])
+    budget = sa.Budget(0.9, cost=0.15, result_cost=told)
+    rows = called([f"n{n}" for n in range(97)], ask, on_error="capture", rate_limit=budget)
+    stats = server.stats()
+    paid = (stats["input_tokens"] * 100 + stats["output_tokens"] * 1_000) / 1e6
+    assert sum(row["cost"] or 0 for row in rows) == pytest.approx(paid)
+    assert 0.75 < paid <= 0.9
+    assert stats["answered"] > 6
+
+
+def test_a_cost_that_is_read_out_of_the_answer_is_refused(server):
+    budget = sa.Budget(0.9, cost=0.15, result_cost="stars")
+    ask = chat(server, schema="stars long")
+    with pytest.raises(ConfigurationError, match=r"`stars`, which is read out of the answer"):
+        called(["x"], ask, rate_limit=budget)
+
+
 def test_what_is_asked_again_is_of_the_budget_that_a_server_keeps(server):
     limits = LimitServer("127.0.0.1", 0, "dollars")
     kept = f"redis://:dollars@127.0.0.1:{limits.port}"

@@ -20,6 +20,7 @@ import pickle
 import sys
 import uuid
 import weakref
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -58,6 +59,7 @@ __all__ = [
     "is_declared",
     "left_out_of",
     "rows_in_calls",
+    "weights_of",
 ]
 
 _THREADS = 64
@@ -134,6 +136,27 @@ def left_out_of(function: object) -> frozenset[str]:
     """Returns the columns of a function that do not leave its task."""
     answers = function.answers if isinstance(function, NativeFunction) else None
     return frozenset() if answers is None else answers.hidden
+
+
+def weights_of(
+    function: object, given: str | Mapping[str, float] | None, name: str
+) -> dict[str, float] | None:
+    """Returns the columns of a call whose sum, with these weights, is what it has cost.
+
+    Args:
+        function: The function.
+        given: What the user says of it: a path, or weights by path.
+        name: The name of the function, for messages.
+
+    Raises:
+        ConfigurationError: If the call does not bring a column.
+    """
+    if given is None:
+        return None
+    weights = {given: 1.0} if isinstance(given, str) else given
+    if isinstance(function, NativeFunction) and function.answers is not None:
+        return function.answers.told(weights, name)
+    return {path: float(weight) for path, weight in weights.items()}
 
 
 def is_declared(function: object) -> bool:

@@ -12,7 +12,7 @@ Immutable and picklable; any thread may read it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, cast
@@ -36,6 +36,7 @@ from sparkawait._plan.called import (
     check_no_rules,
     left_out_of,
     rows_in_calls,
+    weights_of,
 )
 from sparkawait._plan.journal import JournalPlan, check_not_chained, check_rows
 from sparkawait._schema.types import check_input_names, timestamps_of
@@ -519,14 +520,13 @@ class Plan:
         Raises:
             ConfigurationError: If there is none of numbers.
         """
-        given = limit.result_cost
-        if given is None:
+        name = self.function_name
+        weights = weights_of(self.function, limit.result_cost, name)
+        if weights is None:
             return None
-        parts = given.items() if isinstance(given, Mapping) else [(given, 1.0)]
-        schema, name = self.declared_schema, self.function_name
         return [
-            (require_number_at(schema, path, "result_cost", name), float(weight))
-            for path, weight in parts
+            (require_number_at(self.declared_schema, path, "result_cost", name), weight)
+            for path, weight in weights.items()
         ]
 
     @property

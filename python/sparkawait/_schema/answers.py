@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from sparkawait._schema.types import Model
-from sparkawait.exceptions import ErrorKind
+from sparkawait.exceptions import ConfigurationError, ErrorKind
 
 __all__ = ["Answers"]
 
@@ -63,6 +63,37 @@ class Answers:
     cost: str | None = None
     prices: Mapping[str, float] = field(default_factory=dict[str, float])
     again: Any = None
+
+    def told(self, weights: Mapping[str, float], function: str) -> dict[str, float]:
+        """Returns weights of columns as those of what the call brings, which settles limits.
+
+        Args:
+            weights: By the paths of numbers, as users name them.
+            function: The name of the function, for messages.
+
+        Raises:
+            ConfigurationError: If one is read out of the text, where rows leave: behind the call.
+        """
+        found: dict[str, float] = {}
+        for path, weight in weights.items():
+            first, _, rest = path.partition(".")
+            if path == self.cost:
+                each = {name: weight * price for name, price in self.prices.items()}
+            elif first == self.usage and rest in self.tokens:
+                each = {self.tokens[rest]: weight}
+            elif first in self.schema.names:
+                known = ", ".join(f"`{it}`" for it in (self.cost, self.usage) if it)
+                msg = (
+                    f"`result_cost` of `{function}` names `{path}`, which is read out of the answer"
+                    " behind the call; name what the call has cost, or the tokens that it took:"
+                    f" {known or 'with `price=`, `cost`'}"
+                )
+                raise ConfigurationError(msg, ErrorKind.RATE_LIMIT_INVALID)
+            else:
+                each = {path: weight}
+            for name, value in each.items():
+                found[name] = found.get(name, 0.0) + value
+        return found
 
 
 ANSWER, REASON = "sparkawait_answer", "sparkawait_reason"

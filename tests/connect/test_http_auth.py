@@ -131,7 +131,12 @@ def test_each_version_of_http_shows_the_new_token(
         token = sa.http.bearer(sa.secret(file=str(file)))
         url = f"{nginx.url}/{{x}}"
         function = sa.http.post(url, "v bigint", body="{x}", client=client, auth=token)
-        assert values(function, batches(), retry=0) == [7] * 113
+        out = sa.arrow.ordered_wait(batches(), function, retry=0, info="call")
+        found = [row for batch in out for row in batch.to_pylist()]
+        requests = len(nginx.requests)
+    assert [row["v"] for row in found] == [7] * 113
+    # A refused one is a call, too.
+    assert sum(row["call"]["attempts"] for row in found) == requests > 113
 
 
 def test_a_provider_is_asked_once_for_all_tasks_whose_token_was_refused() -> None:

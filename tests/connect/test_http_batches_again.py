@@ -104,6 +104,26 @@ def test_only_what_the_service_said_of_a_row_splits_a_request():
         assert keys[0] == keys[1] not in keys[2:]
 
 
+@pytest.mark.parametrize("key", [True, False])
+def test_what_ends_with_a_kept_connection_is_a_call_more_of_each_of_its_rows(key: bool):
+    thread = threading.local()
+
+    def reply(request: Request, _: int) -> Answer:
+        # A thread serves one connection, and ends it under its second request.
+        is_kept, thread.is_kept = getattr(thread, "is_kept", False), True
+        return None if is_kept else ok(doubled(inputs(request)))
+
+    with serve(reply) as server:
+        function = lookup(server, idempotency_key=key, batch=3, method="POST" if key else "PUT")
+        found = rows(function, list(range(39)), retry=0, max_concurrency=9, info="call")
+        asked = [(it.headers.get("idempotency-key"), *inputs(it)) for it in server.requests]
+    assert [row["v"] for row in found] == [2 * it for it in range(39)]
+    # The same rows, under the same key if there is one.
+    assert len(asked) > len(set(asked)) == 13
+    of_rows = Counter(row for _, *of_request in asked for row in of_request)
+    assert {row["x"]: row["call"]["attempts"] for row in found} == of_rows
+
+
 @pytest.mark.parametrize("key", [None, True])
 @pytest.mark.parametrize("budget", [None, sa.retry.Budget()])
 def test_a_request_that_is_refused_comes_back_as_it_was(budget: Any, key: Any):

@@ -58,7 +58,7 @@ class ClosesKept:
 def test_what_may_be_repeated_is_not_lost_with_the_connection_that_was_kept(method, options):
     with ScriptedServer(ClosesKept()) as server:
         function = request(method, server.url, **options)
-        found = rows_of(ROWS, function, max_concurrency=3)
+        found = rows_of(ROWS, function, max_concurrency=3, info="call")
         asked = Counter(it.target for it in server.requests)
         bodies = {(it.target, it.body, it.headers.get("idempotency-key")) for it in server.requests}
     assert [row["n"] for row in found] == [7] * ROWS
@@ -66,6 +66,34 @@ def test_what_may_be_repeated_is_not_lost_with_the_connection_that_was_kept(meth
     assert len(server.requests) > ROWS
     assert set(asked.values()) <= {1, 2}
     assert len(bodies) == len(asked) == ROWS
+    # That is a call more.
+    assert {f"/?id={row['id']}": row["call"]["attempts"] for row in found} == asked
+
+
+def test_what_is_sent_again_is_paid_for_like_any_call():
+    budget = sa.Budget(ROWS + 7, cost=1)
+    with ScriptedServer(ClosesKept()) as server:
+        found = rows_of(ROWS, request("GET", server.url), max_concurrency=3, rate_limit=budget)
+        asked = len(server.requests)
+    assert asked == ROWS + 7
+    assert {row["n"] for row in found} == {7, None}
+    assert {row["error"]["kind"] for row in found if row["error"]} == {"budget-spent"}
+
+
+def test_a_request_that_ends_each_connection_is_not_sent_for_ever():
+    """Others are answered all the time, so that there are kept connections."""
+
+    def answer(target: str, _before: int) -> Answer:
+        return None if target == "/?id=13" else FOUND
+
+    with ScriptedServer(answer) as server:
+        again = retry.fixed_delay(2, "1ms")
+        found = rows_of(ROWS, request("GET", server.url), max_concurrency=3, retry=again)
+        asked = Counter(server.targets)
+    assert [row["id"] for row in found if row["error"]] == [13]
+    assert asked.total() == ROWS - 1 + asked["/?id=13"]
+    # Three tries, each of which may meet a kept connection first.
+    assert 3 <= asked["/?id=13"] <= 6
 
 
 def test_what_must_not_be_done_twice_is_sent_once_and_fails():

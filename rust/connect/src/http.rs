@@ -12,6 +12,7 @@
 //! decoded together and leave by one reply.
 
 mod address;
+mod again;
 mod answers;
 mod auth;
 mod aws_error;
@@ -165,6 +166,7 @@ impl HttpConfig {
             is_keyed,
             is_repeatable: is_keyed || method.is_ok_and(|it| it.is_idempotent()),
             companies: Companies::default(),
+            again: std::sync::Mutex::default(),
         }))
     }
 

@@ -11,14 +11,17 @@ use sparkawait_core::operator::AttemptId;
 use sparkawait_core::policy::LimitLeft;
 use sparkawait_task::error::{StartError, TaskError};
 
+use super::again::Earlier;
 use super::auth::Auth;
 use super::aws_error::AwsError;
 use super::charset::{Charset, Reads};
 use super::clients::Clients;
-use super::failure::{Refusal, RetryStatuses, status_failure, too_large, transport_failure};
+use super::failure::{
+    Refusal, RetryStatuses, renewed, status_failure, too_large, transport_failure,
+};
 use super::redirects::RedirectRules;
 use super::reply::{Outgoing, Reply};
-use super::sending::{next, send};
+use super::sending::{NoReply, next, send};
 use super::watch::Watch;
 use crate::failure::{About, Failure};
 use crate::limit_headers::{LimitHeaders, tells_of_limit};
@@ -62,6 +65,8 @@ pub(super) struct EndedCall {
     pub(super) status: Option<u16>,
     /// What its response says of the limits of the server.
     pub(super) left: Vec<LimitLeft>,
+    /// What its next attempt has to know, if the request is sent again.
+    pub(super) again: Option<Earlier>,
 }
 
 /// What a call came to.
@@ -104,27 +109,27 @@ pub(super) fn ends_task(ended: &[(AttemptId, Outcome)]) -> Result<(), TaskError>
     }
 }
 
-/// Makes a call.
+/// Makes a call, which may be for the request of an earlier one.
 pub(super) async fn call(
     clients: Arc<Clients>,
     rules: Arc<CallRules>,
     watch: Arc<Watch>,
-    attempt: AttemptId,
+    (attempt, earlier): (AttemptId, Earlier),
     request: Outgoing,
 ) -> EndedCall {
-    let exchanged = exchange(&clients, &rules, &watch, request).await;
+    let exchanged = exchange(&clients, &rules, &watch, earlier, request).await;
     // One that found no connection has begun, too: to look for one was its attempt.
     watch.begin();
-    let (outcome, status, left) = match exchanged {
+    let (outcome, status, left, again) = match exchanged {
         Ok(answer) => {
             let Reply { status, headers, .. } = &answer.reply;
             let (status, left) = (status.as_u16(), rules.left(headers));
-            (receive(&rules, &watch, answer).await, Some(status), left)
+            (receive(&rules, &watch, answer).await, Some(status), left, None)
         }
-        Err(failed) => (Err(failed), None, Vec::new()),
+        Err(Unanswered { failed, again }) => (Err(failed), None, Vec::new(), again),
     };
     let outcome = outcome.unwrap_or_else(|failed| Outcome::Failed(Box::new(failed)));
-    EndedCall { attempt, outcome, status, left }
+    EndedCall { attempt, outcome, status, left, again }
 }
 
 /// The last response to a request.
@@ -140,17 +145,37 @@ struct Answer {
     is_repeatable: bool,
 }
 
+/// A request without an answer.
+struct Unanswered {
+    failed: Failure,
+    /// What is to be known when it is sent again.
+    again: Option<Earlier>,
+}
+
+impl From<Failure> for Unanswered {
+    fn from(failed: Failure) -> Self {
+        Self { failed, again: None }
+    }
+}
+
+impl Unanswered {
+    /// Makes that of a request which is sent again, in another attempt.
+    fn again(failed: Failure, earlier: Earlier) -> Self {
+        Self { failed: failed.that_is_sent_again(1), again: Some(earlier) }
+    }
+}
+
 /// Sends a request, and those that it is redirected to.
 async fn exchange(
     clients: &Arc<Clients>,
     rules: &CallRules,
     watch: &Watch,
+    earlier: Earlier,
     mut request: Outgoing,
-) -> Result<Answer, Failure> {
+) -> Result<Answer, Unanswered> {
     let mut followed = 0;
     // Another server is not shown who calls, and nor is the first one by way of another.
     let mut auth = rules.auth.as_ref();
-    let mut has_renewed = false;
     loop {
         let shown = match auth {
             Some(auth) => auth.show(&mut request).await?,
@@ -158,10 +183,14 @@ async fn exchange(
         };
         let is_repeatable = rules.retry_statuses.is_keyed || request.method.is_idempotent();
         let most = rules.max_response_bytes;
-        let reply = send(clients, watch, most, is_repeatable, &request).await;
-        let mut reply = reply.map_err(|broken| {
+        let reply = send(clients, watch, most, (is_repeatable, earlier), &request).await;
+        let mut reply = reply.map_err(|NoReply { broken, again }| {
             let failed = transport_failure(&rules.host, &request, broken);
-            if is_repeatable { failed } else { failed.unanswered() }
+            match again {
+                Some(earlier) => Unanswered::again(failed, earlier),
+                None if is_repeatable => failed.into(),
+                None => failed.unanswered().into(),
+            }
         })?;
         let (mut start, mut error, mut may_pass) = (None, None, false);
         if let Some(auth) = auth {
@@ -176,13 +205,13 @@ async fn exchange(
                 start = Some(body);
             }
             let is_expired = error == Some(AwsError::Expired);
-            if !has_renewed && (is_expired || auth.is_refusal(reply.status)) {
-                has_renewed = true;
+            if !earlier.has_renewed && (is_expired || auth.is_refusal(reply.status)) {
                 if Box::pin(auth.renew(shown)).await {
                     if start.is_none() {
                         let _ = read_start(watch, &mut reply).await;
                     }
-                    continue;
+                    let earlier = Earlier { has_renewed: true, ..earlier };
+                    return Err(Unanswered::again(renewed(&rules.host, reply.status), earlier));
                 }
                 let may_have_ended = is_expired || reply.status == StatusCode::UNAUTHORIZED;
                 may_pass = may_have_ended && auth.may_change();

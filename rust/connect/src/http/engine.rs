@@ -15,6 +15,7 @@ use sparkawait_task::shared::Lent;
 use sparkawait_task::worker::{Command, Commands, Worker};
 use tokio::task::yield_now;
 
+use super::again::SentAgain;
 use super::answers::{Answers, Ended};
 use super::call::{CallRules, EndedCall, Outcome, call};
 use super::clients::Clients;
@@ -40,6 +41,7 @@ pub(super) struct Engine {
     running: FuturesUnordered<Watched<EndedCall>>,
     /// One for each running call.
     watches: HashMap<AttemptId, Arc<Watch>, RandomState>,
+    again: SentAgain,
     ended: Ended,
 }
 
@@ -62,6 +64,7 @@ impl Engine {
             answers,
             running: FuturesUnordered::new(),
             watches: HashMap::default(),
+            again: SentAgain::default(),
             ended: Ended::default(),
         };
         Worker::start(&start.runtime, "http", start.replies, |commands| engine.run(commands))
@@ -126,7 +129,8 @@ impl Engine {
                         (Arc::clone(&self.rules), Watch::saying(&self.clock, begun));
                     self.watches.insert(attempt, Arc::clone(&watch));
                     let clients = Arc::clone(&self.clients);
-                    let call = call(clients, rules, Arc::clone(&watch), attempt, request);
+                    let known = (attempt, self.again.take(&[attempt]));
+                    let call = call(clients, rules, Arc::clone(&watch), known, request);
                     self.running.push(Watched::new(watch, call.boxed()));
                     continue;
                 }
@@ -139,8 +143,11 @@ impl Engine {
     }
 
     fn end(&mut self, ended: Option<EndedCall>) {
-        if let Some(EndedCall { attempt, outcome, status, left }) = ended {
+        if let Some(EndedCall { attempt, outcome, status, left, again }) = ended {
             self.watches.remove(&attempt);
+            if let Some(earlier) = again {
+                self.again.note(&[attempt], earlier);
+            }
             self.answers.note_status(attempt, status, &mut self.ended);
             self.answers.note_left(attempt, left, &mut self.ended);
             self.ended.outcomes.push((attempt, outcome));

@@ -284,6 +284,13 @@ pub(super) fn broke_off(host: &str, is_https: bool, error: &(dyn StdError + 'sta
     Failure { sign, ..Failure::passing(Cause::Unknown, plain_failure(text)) }
 }
 
+/// Makes the failure of a call that was refused, after which there is another secret.
+pub(super) fn renewed(host: &str, status: StatusCode) -> Failure {
+    let text = format!("{host}: HTTP {status}, before another secret was read");
+    let call = CallFailure { status: Some(status.as_u16()), ..plain_failure(text) };
+    Failure::passing(Cause::Answered, call)
+}
+
 /// Makes the failure of a call whose server was silent for too long; the request may have arrived.
 pub(super) fn silent(host: &str) -> Failure {
     let call = plain_failure(format!("{host}: no byte came within `read_timeout`"));

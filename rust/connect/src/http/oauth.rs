@@ -37,7 +37,7 @@ use super::address::path_of;
 use super::clients::Clients;
 use super::failure::{Refusal, RetryStatuses, refused, status_failure, transport_failure};
 use super::reply::Outgoing;
-use super::sending::{next, send};
+use super::sending::{next, send_until_answered};
 use super::watch::{Clock, Watch};
 use crate::failure::Failure;
 use crate::making::Making;
@@ -337,7 +337,7 @@ impl Tokens {
     async fn exchange(&self, request: Outgoing) -> Result<(StatusCode, HeaderMap, Bytes), Failure> {
         let watch = Watch::new(&Arc::new(Clock::new(None)));
         // Two tokens are as good as one.
-        let reply = send(&self.clients, &watch, MOST_BYTES, true, &request).await;
+        let reply = send_until_answered(&self.clients, &watch, MOST_BYTES, &request).await;
         let mut reply = reply.map_err(|broken| transport_failure(&self.host, &request, broken))?;
         let (status, headers) = (reply.status, reply.headers.clone());
         let mut body = BytesMut::new();

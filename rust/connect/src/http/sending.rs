@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A request that is sent until a response comes, and the body of that.
+//! A request that is sent once, and the body of its response.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,6 +8,7 @@ use bytes::Bytes;
 use sparkawait_task::cause::Cause;
 use tokio::time::Instant;
 
+use super::again::Earlier;
 use super::clients::Clients;
 use super::failure::{badly_packed, broke_off, in_coding, silent, too_large};
 use super::http2;
@@ -16,42 +17,48 @@ use super::watch::Watch;
 use crate::failure::Failure;
 use crate::pool::Wish;
 
-/// Most times that a request is sent again that no server took: each time another connection ends
-/// under it, or has no room.
+/// Most times that a request goes out again that no server took: each time another connection has no
+/// room.
 const MOST_RESENDS: usize = 5;
 
-/// Sends a request, and sends it again where nothing can have been done about it, or where doing it
-/// twice is harmless (`is_repeatable`) and a connection that was kept has ended under it. Nobody hears
-/// of that: no server was asked in vain, and no attempt is counted.
+/// A request that has no response.
+pub(super) struct NoReply {
+    pub(super) broken: Broken,
+    /// What is to be known when it is sent again, if that is harmless and worth it. It is a request
+    /// more to its server, and so a call more.
+    pub(super) again: Option<Earlier>,
+}
+
+/// Sends a request once. What no server took, since nothing of it left or it was handed back, goes out over
+/// another connection: nobody hears of that, since no server was asked in vain.
 pub(super) async fn send(
     clients: &Arc<Clients>,
     watch: &Watch,
     most_bytes: usize,
-    is_repeatable: bool,
+    (is_repeatable, earlier): (bool, Earlier),
     request: &Outgoing,
-) -> Result<Reply, Broken> {
-    let (mut wish, mut resends) = (Wish { is_new: false, careful: !is_repeatable }, 0);
+) -> Result<Reply, NoReply> {
+    let wish = Wish { is_new: earlier.was_lost, careful: !is_repeatable };
+    let mut resends = 0;
     loop {
         let taken = request.place.take(wish).await;
-        let taken = taken.map_err(Broken::NoConnection)?;
+        let taken = taken.map_err(|it| NoReply::last(Broken::NoConnection(it)))?;
         watch.begin();
-        let error = match request.over(taken, clients.takes_packed(), most_bytes, watch).await {
+        let broken = match request.over(taken, clients.takes_packed(), most_bytes, watch).await {
             Ok(reply) => return Ok(reply),
-            Err(error) => error,
+            Err(broken) => broken,
         };
-        if let Broken::OfLine { lost, .. } = &error
+        if let Broken::OfLine { lost, .. } = &broken
             && lost.is_too_large()
             && !lost.takes_many_headers
         {
             request.place.origin.has_many_headers.store(true, Ordering::Relaxed);
             // Those that are kept take no more than this one.
             request.place.pool.close_before(Instant::now());
-            if is_repeatable {
-                continue;
-            }
+            return Err(NoReply { broken, again: is_repeatable.then_some(earlier) });
         }
-        let is_lost = error.cause() == Cause::Unknown;
-        let is_of_connection = match &error {
+        let is_lost = broken.cause() == Cause::Unknown;
+        let is_of_connection = match &broken {
             Broken::OfLine { lost, idle_since } => idle_since.is_some() && !lost.has_answer,
             Broken::OfStream(http2::Broken::NotTaken) => true,
             Broken::OfStream(http2::Broken::Lost(error)) => error.is_io(),
@@ -59,18 +66,41 @@ pub(super) async fn send(
         };
         resends += 1;
         if !is_of_connection
-            || !error.cause().may_repeat(is_repeatable)
+            || !broken.cause().may_repeat(is_repeatable)
             || (is_lost && wish.is_new)
-            || (resends > MOST_RESENDS && matches!(error, Broken::OfStream(_)))
+            || (resends > MOST_RESENDS && matches!(broken, Broken::OfStream(_)))
         {
-            return Err(error);
+            return Err(NoReply::last(broken));
         }
         if is_lost {
-            wish.is_new = true;
-            if let Broken::OfLine { idle_since: Some(since), .. } = error {
+            if let Broken::OfLine { idle_since: Some(since), .. } = broken {
                 request.place.pool.close_before(since);
             }
+            return Err(NoReply { broken, again: Some(Earlier { was_lost: true, ..earlier }) });
         }
+    }
+}
+
+/// Sends a request that may be sent twice, of no row: again where a connection has ended under it.
+pub(super) async fn send_until_answered(
+    clients: &Arc<Clients>,
+    watch: &Watch,
+    most_bytes: usize,
+    request: &Outgoing,
+) -> Result<Reply, Broken> {
+    let mut earlier = Earlier::default();
+    loop {
+        match send(clients, watch, most_bytes, (true, earlier), request).await {
+            Ok(reply) => return Ok(reply),
+            Err(NoReply { again: Some(known), .. }) => earlier = known,
+            Err(NoReply { broken, .. }) => return Err(broken),
+        }
+    }
+}
+
+impl NoReply {
+    fn last(broken: Broken) -> Self {
+        Self { broken, again: None }
     }
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Makes the requests of one Spark task, of many rows each.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use sparkawait_core::ErrorKind;
-use sparkawait_core::operator::{AttemptId, Retry};
+use sparkawait_core::operator::AttemptId;
 use sparkawait_core::policy::CallSign;
 use sparkawait_task::cause::Cause;
 use sparkawait_task::error::{CallFailure, StartError, TaskError};
@@ -19,6 +19,7 @@ use super::items::ItemReader;
 use super::templates::{BatchTemplates, Head, ItemRows};
 use super::waiting::{Batch, Doubt, Heads, Most, Seat, Source};
 use crate::failure::{About, Failure, plain_failure};
+use crate::http::again::SentAgain;
 use crate::http::answers::{Answers, Ended};
 use crate::http::call::{CallRules, EndedCall, Outcome, call};
 use crate::http::clients::Clients;
@@ -50,6 +51,8 @@ pub(crate) struct Batched {
     pub(crate) is_repeatable: bool,
     /// The rows of requests that are not answered for good.
     pub(crate) companies: Companies,
+    /// What is known of those that are sent again.
+    pub(crate) again: Mutex<SentAgain>,
 }
 
 impl Asks for BatchEngine {
@@ -204,7 +207,8 @@ impl BatchEngine {
         let (clients, rules) = (Arc::clone(&self.clients), Arc::clone(&self.rules));
         let (begun, replies) = (Arc::<Begun>::default(), &self.answers.replies);
         let watch = Watch::saying(&clock, Some((Arc::clone(&begun), first)));
-        let request = clock.run(call(clients, rules, watch, first, sent.request.clone()));
+        let known = (first, self.again().take(attempts));
+        let request = clock.run(call(clients, rules, watch, known, sent.request.clone()));
         tokio::select! {
             biased;
             () = wanted.none_of(attempts) => None,
@@ -241,6 +245,11 @@ impl BatchEngine {
         let awaited = awaited(came, wanted);
         self.note(&awaited, &mut call, &mut ended);
         match call.outcome {
+            Outcome::Failed(failed) if call.again.is_some() => {
+                self.again().note(&awaited, call.again.unwrap_or_default());
+                self.expect(sent, &awaited);
+                call_together(&awaited, &failed, &mut ended);
+            }
             Outcome::Failed(failed) if self.batched.splits && sent.items.len() > 1 => {
                 match failed.about {
                     About::Rows => self.call_halves(&awaited, is_proven, &failed, &mut ended),
@@ -343,13 +352,11 @@ impl BatchEngine {
     fn call_part(&self, part: &[AttemptId], company: Company, failed: &Failure, ended: &mut Ended) {
         // Before the operator hears of it: they may come back at once.
         self.batched.companies.expected().expect(part, company);
-        let records = u32::try_from(part.len()).unwrap_or(u32::MAX);
-        let all = std::iter::once(records).chain(std::iter::repeat(0));
-        ended.outcomes.extend(part.iter().zip(all).map(|(attempt, records)| {
-            let retry = Retry::InPart { records };
-            let again = Failure { retry, sign: retry.sign(), ..failed.clone() };
-            (*attempt, Outcome::Failed(Box::new(again)))
-        }));
+        call_together(part, failed, ended);
+    }
+
+    fn again(&self) -> MutexGuard<'_, SentAgain> {
+        self.batched.again.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks for some rows alone, in turn, of a request that has failed, where the service has not said why.
@@ -379,6 +386,10 @@ impl BatchEngine {
             let Some(mut call) = self.send(&sent, &attempt, wanted).await else { continue };
             self.note(&attempt, &mut call, &mut ended);
             match call.outcome {
+                Outcome::Failed(failure) if call.again.is_some() => {
+                    self.again().note(&attempt, call.again.unwrap_or_default());
+                    failed.push((sent, failure));
+                }
                 Outcome::Failed(failure) if failure.about != About::Rows => {
                     let says_more = failure.about != About::RowsOrCall;
                     failed.push((sent, failure));
@@ -428,6 +439,15 @@ impl Sent {
         }
         Self { request, items }
     }
+}
+
+/// Has rows called for again at once, together.
+fn call_together(part: &[AttemptId], failed: &Failure, ended: &mut Ended) {
+    let records = u32::try_from(part.len()).unwrap_or(u32::MAX);
+    let all = std::iter::once(records).chain(std::iter::repeat(0));
+    ended.outcomes.extend(part.iter().zip(all).map(|(attempt, records)| {
+        (*attempt, Outcome::Failed(Box::new(failed.clone().that_is_sent_again(records))))
+    }));
 }
 
 /// Returns how many rows of a request are asked for alone before its failure is laid to its service: where

@@ -67,7 +67,8 @@ async fn a_response_that_waits_for_memory_here_is_not_the_silence_of_its_server(
     let clock = Arc::new(Clock::new(rules.silence));
     let watch = Watch::new(&clock);
     let attempt = AttemptId { entry: EntryId::from_u64(7), attempt: 1 };
-    let mut call = pin!(call(clients, Arc::clone(&rules), Arc::clone(&watch), attempt, request));
+    let known = (attempt, Earlier::default());
+    let mut call = pin!(call(clients, Arc::clone(&rules), Arc::clone(&watch), known, request));
 
     // It waits for its server, and then for the others.
     let mut has_waited = false;

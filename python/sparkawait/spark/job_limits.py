@@ -142,6 +142,7 @@ class JobLimits(Mapping[str, JobLimit]):
         """
         with self._lock:
             known = self._known.get(name)
+            function = "" if known is None else next(iter(known.labels))
             names = ", ".join(map(repr, self._known)) or "none"
         if known is None:
             _refuse(f"no call of this application has a limit {shown(name)}; there are: {names}")
@@ -152,7 +153,7 @@ class JobLimits(Mapping[str, JobLimit]):
         if terms.per_channel or terms.parts > 1:
             what = "each channel has it for itself" if terms.per_channel else "it is split"
             _refuse(f"{name!r} cannot be changed while tasks run: {what}")
-        _ask(known, anew.terms(next(iter(known.labels)), known.sharing))
+        _ask(known, anew.terms(function, known.sharing))
         with self._lock:
             self._set[name] = anew
 
@@ -160,16 +161,18 @@ class JobLimits(Mapping[str, JobLimit]):
         """Returns a limit as it is now."""
         with self._lock:
             known, limit = self._known[name], self._set.get(name)
+            # Another thread may call another function with it.
+            labels = dict(known.labels)
         counts = self._counts()
-        of = {function: counts.get(function) for function in known.labels}
-        told = [(it, known.labels[function]) for function, it in of.items() if it is not None]
+        of = {function: counts.get(function) for function in labels}
+        told = [(it, labels[function]) for function, it in of.items() if it is not None]
         return JobLimit(
             name,
-            _now(known, limit or known.limit),
+            _now(known, limit or known.limit, next(iter(labels))),
             sum(it.permits.get(label, 0) for it, label in told),
             sum(it.in_flight for it, _ in told),
             sum(it.waiting for it, _ in told),
-            tuple(known.labels),
+            tuple(labels),
         )
 
     def __iter__(self) -> Iterator[str]:
@@ -203,7 +206,7 @@ def _said(limit: Limit) -> str:
     return f"{limit.total:,.15g} in all" if isinstance(limit, Budget) else f"{limit.calls:,} calls"
 
 
-def _now(known: _Known, limit: Limit) -> str:
+def _now(known: _Known, limit: Limit, function: str) -> str:
     """Returns what a limit is now; other jobs may have changed it where a Redis keeps it."""
     said = _said(limit)
     if known.limit.server is None:
@@ -212,7 +215,7 @@ def _now(known: _Known, limit: Limit) -> str:
         found = _ask(known, None)
     except ConfigurationError:
         return said
-    terms = limit.terms(next(iter(known.labels)), known.sharing)
+    terms = limit.terms(function, known.sharing)
     if found is None or (found[0] == terms.permits and found[1] in {0, terms.period_nanos}):
         return said
     permits, nanos, _ = found

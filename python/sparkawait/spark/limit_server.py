@@ -7,9 +7,12 @@ process or when another application begins. Any thread may ask for it.
 
 from __future__ import annotations
 
+import os
 import secrets
+import shutil
 import tempfile
 import threading
+import weakref
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from urllib.parse import quote
 
@@ -25,10 +28,21 @@ if TYPE_CHECKING:
 __all__ = ["RunningServer", "limit_now", "limit_server", "server_here"]
 
 _PORT = "spark.sparkawait.port"
+_LONGEST_PARENT = 70
+"""Bytes; the path of a socket has at most 104 of them on macOS, and 108 on Linux."""
 
 _lock = threading.Lock()
 _running: dict[str, RunningServer] = {}
 """The server of the application, by the name of the application."""
+
+
+class _Folder:
+    """A folder that nobody else can open; it is removed with this, by the process that made it."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        # A process that was forked off has the same, and may exit first.
+        weakref.finalize(self, _remove, path, os.getpid())
 
 
 class RunningServer(NamedTuple):
@@ -36,7 +50,7 @@ class RunningServer(NamedTuple):
 
     server: LimitServer
     address: str
-    folder: tempfile.TemporaryDirectory[str] | None = None
+    folder: _Folder | None = None
 
 
 def limit_server(session: Session, *, is_local: bool = False) -> str | None:
@@ -49,7 +63,8 @@ def limit_server(session: Session, *, is_local: bool = False) -> str | None:
         is_local: All tasks are on this host, so no port opens.
 
     Raises:
-        ConfigurationError: If the port that was chosen cannot be used.
+        ConfigurationError: If the port that was chosen cannot be used, or there is no folder for a
+            socket.
     """
     found = server_here(session, is_local=is_local)
     return None if found is None else found.address
@@ -66,7 +81,8 @@ def server_here(
         starts: Whether it is started if it does not run.
 
     Raises:
-        ConfigurationError: If the port that was chosen cannot be used.
+        ConfigurationError: If the port that was chosen cannot be used, or there is no folder for a
+            socket.
     """
     if session.spark is None or is_connect(session.spark):
         return None
@@ -107,11 +123,33 @@ def _listen(host: str, port: int | None, secret: str) -> LimitServer:
 
 
 def _start_here() -> RunningServer:
-    folder = tempfile.TemporaryDirectory(prefix="sparkawait-")
-    path = f"{folder.name}/limits"
-    secret = secrets.token_hex(32)
+    folder, secret = _Folder(_new_folder()), secrets.token_hex(32)
+    path = f"{folder.path}/limits"
     server = _listen(path, None, secret)
     return RunningServer(server, f"redis+unix://{quote(path)}?pass={secret}", folder)
+
+
+def _new_folder() -> str:
+    """Makes a folder whose path is short enough for one of a socket."""
+    reasons: list[str] = []
+    for parent in (tempfile.gettempdir(), "/tmp"):  # noqa: S108 - the folder is made by mkdtemp
+        if len(os.fsencode(parent)) > _LONGEST_PARENT:
+            reasons.append(f"`{parent}` is too long")
+            continue
+        try:
+            return tempfile.mkdtemp(prefix="sparkawait-", dir=parent)
+        except OSError as error:
+            reasons.append(str(error))
+    msg = (
+        "the limits of the job need a folder for a socket: set TMPDIR to one that can be written,"
+        f" with a path of at most {_LONGEST_PARENT} bytes; {'; '.join(reasons)}"
+    )
+    raise ConfigurationError(msg, ErrorKind.RATE_LIMIT_INVALID)
+
+
+def _remove(folder: str, process: int) -> None:
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _start(session: Session) -> RunningServer | None:

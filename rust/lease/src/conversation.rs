@@ -8,7 +8,7 @@
 //! | `EVALSHA sha 3 key key key ..`, `EVAL script 3 ..` | an exchange, as `exchange.lua` makes it |
 //! | the same with the other script | what the owner of the job asks, as `owner.lua` answers |
 //! | `SCRIPT LOAD script` | says its sum; there are these scripts only |
-//! | `PUBLISH channel message` | a message for the process of the server, its one reader |
+//! | `PUBLISH channel message` | a message for the process of the server, its one reader; on the channel `ends` the last one of a task |
 //! | `PING`, `SELECT 0`, `QUIT` | as in Redis |
 
 use std::str::from_utf8;
@@ -136,8 +136,8 @@ impl Conversation {
             _ if !self.is_known => error("NOAUTH Authentication required.", replies),
             ("PING", []) => line("PONG", replies),
             ("SELECT", ["0"]) => line("OK", replies),
-            ("PUBLISH", [_channel, message]) => {
-                server.publish(message);
+            ("PUBLISH", [channel, message]) => {
+                server.publish(message, *channel == "ends");
                 replies.extend_from_slice(b":1\r\n");
             }
             ("SCRIPT", [load, script]) if load.eq_ignore_ascii_case("LOAD") => match *script {

@@ -43,10 +43,15 @@ pub struct Server {
     looks_at: usize,
     /// What workers have published, oldest first.
     published: VecDeque<String>,
+    /// The last ones of their tasks.
+    last: VecDeque<String>,
 }
 
-/// So many messages wait for who reads them. The next one of a worker has all that is in one before.
+/// So many messages wait for who reads them. The next one of a task has all that is in one before.
 const MOST_PUBLISHED: usize = 4096;
+
+/// And so many last ones, after which no other comes.
+const MOST_LAST: usize = 1 << 16;
 
 /// A limit and who takes from it.
 #[derive(Debug)]
@@ -114,22 +119,28 @@ struct Worker {
 }
 
 impl Server {
-    /// Takes a message for the reader of this process; without one, the oldest get lost.
-    pub fn publish(&mut self, message: &str) {
-        if self.published.len() == MOST_PUBLISHED {
-            self.published.pop_front();
+    /// Takes a message for the reader of this process; without one, the oldest get lost. `is_last`: the
+    /// task that sends it says no more.
+    pub fn publish(&mut self, message: &str, is_last: bool) {
+        let (messages, most) = if is_last {
+            (&mut self.last, MOST_LAST)
+        } else {
+            (&mut self.published, MOST_PUBLISHED)
+        };
+        if messages.len() == most {
+            messages.pop_front();
         }
-        self.published.push_back(message.to_owned());
+        messages.push_back(message.to_owned());
     }
 
-    /// Returns the messages that have come, oldest first.
+    /// Returns the messages that have come, oldest first; behind them the last ones of tasks.
     pub fn take_published(&mut self) -> Vec<String> {
-        self.published.drain(..).collect()
+        self.published.drain(..).chain(self.last.drain(..)).collect()
     }
 
     /// Whether a message waits.
     pub fn has_published(&self) -> bool {
-        !self.published.is_empty()
+        !self.published.is_empty() || !self.last.is_empty()
     }
 
     /// Carries out an exchange with the limit of this name, which the first one makes. `now` is in

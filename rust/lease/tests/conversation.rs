@@ -197,3 +197,16 @@ fn the_oldest_messages_get_lost_where_nobody_reads_them() {
     let taken = client.server.take_published();
     assert_eq!((taken.len(), taken[0].as_str(), taken[4095].as_str()), (4096, "17", "4112"));
 }
+
+#[test]
+fn the_last_words_of_a_task_do_not_get_lost_for_those_of_others() {
+    let mut client = Client::known();
+    client.say(&["PUBLISH", "ends", "the end"]);
+    assert!(client.server.has_published());
+    for number in 0..4113 {
+        client.say(&["PUBLISH", "reports", &number.to_string()]);
+    }
+    let taken = client.server.take_published();
+    assert_eq!((taken.len(), taken[4096].as_str()), (4097, "the end"));
+    assert!(!client.server.has_published());
+}

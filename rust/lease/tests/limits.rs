@@ -331,7 +331,7 @@ fn a_worker_that_holds_something_is_told_where_that_is_not_known() {
         let answer = another.exchange(&mut server, terms, 7, 300 * MILLISECOND);
         assert!(matches!(answer, Answer::Lease { amount: 7, .. }), "{answer:?}");
     }
-    // A rate begins anew.
+    // A rate goes on without what was saved.
     let terms = Terms::Rate { permits: 7, period: 1_000 * MILLISECOND, burst: 3 };
     let mut worker = Worker::new(0);
     worker.said.number = 13;

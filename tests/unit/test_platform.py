@@ -48,3 +48,29 @@ def test_the_version_is_that_of_the_extension_module():
     from sparkawait import _core
 
     assert sparkawait.__version__ == _core.VERSION
+
+
+GEVENT = """
+import sys, types
+monkey = types.ModuleType("gevent.monkey")  # as far as it is asked
+monkey.is_module_patched = {patched}.__contains__
+sys.modules["gevent.monkey"] = monkey
+
+import pyarrow as pa
+import sparkawait as sa
+
+async def same(row):
+    return row.id
+
+out = sa.arrow.ordered_wait(pa.table({{"id": [3, 1, 7]}}), same, schema="y int")
+print(out.to_table()["y"].to_pylist())
+"""
+
+
+def test_threads_that_gevent_has_patched_are_told_instead_of_waited_for():
+    program = GEVENT.format(patched=["threading", "socket"])
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert "wait for them for ever; write `gevent.monkey.patch_all(thread=False)`" in result.stderr
+    assert output_of(GEVENT.format(patched=["socket"])) == "[3, 1, 7]"

@@ -570,8 +570,16 @@ def check_may_wait() -> None:
     """Checks that the caller may wait for functions: their loop must not wait for itself.
 
     Raises:
-        OperatorStateError: On the thread of a loop, in a coroutine, `open`, `close` or `timeout`.
+        OperatorStateError: On the thread of a loop, in a coroutine, `open`, `close` or `timeout`;
+            or where gevent has put its own in place of threads.
     """
+    gevent: Any = sys.modules.get("gevent.monkey")
+    if gevent is not None and gevent.is_module_patched("threading"):
+        msg = (
+            "gevent has put its own in place of this process's threads, and a wait function would"
+            " wait for them for ever; write `gevent.monkey.patch_all(thread=False)`"
+        )
+        raise OperatorStateError(msg, ErrorKind.LOOP_BLOCKED)
     if getattr(_here, "is_loop", False):
         msg = (
             "a wait function was used on the event loop that runs the functions, in a coroutine,"

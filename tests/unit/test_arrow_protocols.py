@@ -74,6 +74,13 @@ def read_by_polars():
     return polars("DataFrame", out()).to_dicts()
 
 
+def read_by_polars_as_a_series():
+    """What `from_arrow` makes of any stream, as the guide says."""
+    series = polars("from_arrow", out())
+    assert isinstance(series, pytest.importorskip("polars").Series)
+    return series.to_list()
+
+
 def read_by_pandas():
     pandas = pytest.importorskip("pandas")
     if not hasattr(pandas.DataFrame, "from_arrow"):
@@ -206,6 +213,29 @@ def test_what_makes_no_table_is_refused_without_its_values(source, words):
     with pytest.raises(sa.ConfigurationError, match=words) as info:
         sa.arrow.ordered_wait(source, square).to_table()
     assert "secret" not in str(info.value)
+
+
+NUL = pa.table({"a\0b": [3, 1, 7]})
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        NUL,
+        NUL.to_batches(),
+        NUL.to_reader(),
+        {"a\0b": [3]},
+        [{"a\0b": 3}],
+        pa.table({"id": [{"a\0b": 3}]}),
+    ],
+    ids=["table", "batches", "reader", "columns", "rows", "field"],
+)
+def test_a_name_that_arrow_would_end_early_is_refused(source):
+    words = r"the input has a column or field 'a\\x00b', with the character NUL; rename it"
+    with pytest.raises(sa.ConfigurationError, match=words):
+        sa.arrow.ordered_wait(source, square).to_table()
+    with pytest.raises(sa.ConfigurationError, match=words.replace("the input", "`schema`")):
+        sa.arrow.ordered_wait([{"id": 3}], square, schema=pa.schema([("a\0b", pa.int64())]))
 
 
 # --- reads on a running loop

@@ -584,7 +584,9 @@ def _told(value: Any) -> Any:
 
 def without(schema: pa.Schema, hidden: Collection[str]) -> pa.Schema:
     """Returns `schema` without some columns."""
-    fields = [field for field in schema if field.name not in hidden] if hidden else schema
+    if not hidden:
+        return schema  # one that is made of it would come through the C interface
+    fields = [field for field in schema if field.name not in hidden]
     return pa.schema(fields, metadata=cast("Any", schema.metadata))
 
 

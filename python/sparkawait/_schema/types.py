@@ -12,7 +12,7 @@ Pure functions, for any thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -101,6 +101,7 @@ def to_schema(value: object, name: str = "schema") -> pa.Schema:
     twice = duplicate(schema.names)
     if twice is not None:
         refuse(f"`{name}` has column `{twice}` twice", ErrorKind.SCHEMA_INVALID)
+    _check_sent(schema, f"`{name}`", ErrorKind.SCHEMA_INVALID)
     return schema
 
 
@@ -144,6 +145,7 @@ def to_result(value: object, name: str = "schema") -> pa.Schema | pa.Field:
         found = _part_of_json(json_value(), name)
     if found is None:
         return to_schema(value, name)
+    _check_sent([found], f"`{name}`", ErrorKind.SCHEMA_INVALID)
     data_type: Any = found.type
     is_plain = not pa.types.is_struct(data_type) or is_variant(data_type)
     return found if is_plain else to_schema(pa.schema(list(data_type)), name)
@@ -191,11 +193,18 @@ def check_input_names(schema: pa.Schema) -> None:
     if twice is not None:
         msg = f"the input has column `{twice}` twice; rename one of them"
         raise ConfigurationError(msg, ErrorKind.COLUMN_CLASH)
-    for column in schema:
+    _check_sent(schema, "the input", ErrorKind.INPUT_INVALID)
+
+
+def _check_sent(columns: Iterable[pa.Field], whose: str, kind: ErrorKind) -> None:
+    """Checks that names go through Arrow's C interface, which would end one at a NUL."""
+    for column in columns:
         for it in fields_within(column):
-            if "\0" in it.name:  # Arrow would end the name there
-                msg = f"the input has a column or field {it.name!r}, with the character NUL"
-                raise ConfigurationError(f"{msg}; rename it", ErrorKind.INPUT_INVALID)
+            if "\0" in it.name:
+                refuse(
+                    f"{whose} has a column or field {it.name!r}, with the character NUL; rename it",
+                    kind,
+                )
 
 
 def _convert(value: object, name: str) -> pa.Schema:

@@ -437,7 +437,7 @@ def ordered_wait(
 
     Returns:
         An iterator of non-empty batches, whose row counts do not follow those of the input, and an
-        Arrow stream: see `Batches`.
+        Arrow stream: ``polars.DataFrame(out)``, ``out.to_table()`` and others, see `Batches`.
 
     Raises:
         ConfigurationError: At once if an argument is wrong; from the iterator if it does not go

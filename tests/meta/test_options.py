@@ -133,3 +133,21 @@ def test_a_word_means_the_same_in_all_connectors():
         "certificate",
         "private_key",
     }
+
+
+MADE = [
+    (HTTP_OPTIONS, lambda **given: sa.http.get("http://h/{id}", "x string", **given)),
+    (HTTP_OPTIONS, lambda **given: sa.http.post("http://h/{id}", "x string", **given)),
+    (REDIS_OPTIONS, lambda **given: sa.redis.get("redis://h", "{id}", "x string", **given)),
+    (
+        POSTGRES_OPTIONS,
+        lambda **given: sa.postgres.lookup("host=h", "select $1", ["id"], "x string", **given),
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "make"), MADE, ids=["get", "post", "redis", "postgres"])
+def test_a_default_that_editors_show_may_be_written_out(options, make):
+    for name, option in options.items():
+        if name != "json":  # `null` is a body
+            assert make(**{name: option.default}) == make(), name

@@ -58,7 +58,7 @@ def redis_get(**options):
         ({"client": {"compressed": None}}, "`compressed` must be a bool, got None"),
         ({"success": None}, "`success` must be statuses"),
         ({"success": ()}, "`success` must have a status"),
-        ({"missing": None}, "`missing` must be statuses"),
+        ({"missing": [None]}, "`missing` must be statuses"),
         ({"missing": "404"}, "`missing` must be statuses"),
         ({"status": False}, "`status` must be a str, got False"),
         ({"json": float("nan")}, "`json` holds nan"),

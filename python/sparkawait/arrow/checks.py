@@ -19,6 +19,7 @@ the same options and limits.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, cast
@@ -48,20 +49,20 @@ Failures = dict[int, tuple[ErrorKind, str]]
 """What is wrong with rows of a batch."""
 
 
-class Check:
+class Check(ABC):
     """What the output of a task goes through."""
 
+    @abstractmethod
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Returns what leaves of a batch."""
-        raise NotImplementedError
 
     def late(self) -> Iterator[pa.RecordBatch]:
         """Yields what leaves behind the last batch."""
         yield from ()
 
+    @abstractmethod
     def failures(self, results: pa.RecordBatch) -> Failures:
         """Returns which results fail when they leave, as a journal has to know."""
-        raise NotImplementedError
 
     def costs(self, results: pa.RecordBatch) -> Any:  # noqa: ARG002 - others look at them
         """Returns what the calls of results have cost; ``None`` if limits know that."""

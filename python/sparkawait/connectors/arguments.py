@@ -38,7 +38,7 @@ class HttpOptions(TypedDict, total=False):
     response_headers: Mapping[str, str]
     how: Literal["left", "inner"]
     success: int | range | Iterable[int | range]
-    missing: int | range | Iterable[int | range]
+    missing: int | range | Iterable[int | range] | None
     retry_status: int | range | Iterable[int | range] | None
     max_requests: int | None
     client: Client | None

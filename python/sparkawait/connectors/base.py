@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import json
 import re
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -51,7 +53,7 @@ PASSWORD = Option(
 """An option of connectors to databases."""
 
 
-class Connector(NativeFunction):
+class Connector(NativeFunction, ABC):
     """A function of one of the connectors, which are described to the extension module in JSON."""
 
     connector: ClassVar[str]
@@ -59,7 +61,7 @@ class Connector(NativeFunction):
 
     def check(self, input_schema: pa.Schema | None = None) -> None:
         """Checks the description and its columns; unknown ones are taken for texts."""
-        native = self._as_native(left_out)
+        native = self._described
         if input_schema is None and not self.input_columns:
             warn_once(
                 "`%s` names no column, so all rows ask the same; write columns in braces, as in"
@@ -72,13 +74,6 @@ class Connector(NativeFunction):
                 return pa.field(name, pa.string())
             return cast("Any", input_schema).field(name)
 
-        for field in cast("Any", self.result_schema):
-            if any(is_variant(it.type) for it in fields_within(field)):
-                refuse(
-                    f"column `{field.name}` is declared as a variant, which Spark makes of texts;"
-                    f" declare it as a string, and write parse_json({field.name})",
-                    ErrorKind.SCHEMA_INVALID,
-                )
         columns = [column(name) for name in dict.fromkeys(self.input_columns)]
         try:
             native.check(pa.schema(columns), self.result_schema)
@@ -92,6 +87,22 @@ class Connector(NativeFunction):
         """Returns the function with ``how="inner"``."""
         own: Any = self
         return replace(own, options=own.options.replaced(how="inner"))
+
+    @cached_property
+    def _described(self) -> _core.Native:
+        """What checks columns: made once on the driver, where no secret is looked up."""
+        for field in cast("Any", self.result_schema):
+            if any(is_variant(it.type) for it in fields_within(field)):
+                refuse(
+                    f"column `{field.name}` is declared as a variant, which Spark makes of texts;"
+                    f" declare it as a string, and write parse_json({field.name})",
+                    ErrorKind.SCHEMA_INVALID,
+                )
+        return self._as_native(left_out)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns what travels to the executors."""
+        return {name: it for name, it in vars(self).items() if name != "_described"}
 
     def _native(self, *, retry_misses: bool) -> _core.Native:
         return self._as_native(looked_up, retry_misses=retry_misses)
@@ -108,9 +119,9 @@ class Connector(NativeFunction):
         misses = {"how": own.options.how, "retry": retry_misses}
         return {**self._description(look_up), "misses": misses, "required": own.required}
 
+    @abstractmethod
     def _description(self, look_up: LookUp) -> dict[str, Any]:
         """Returns what tasks are told of this connector alone."""
-        raise NotImplementedError
 
     @property
     def asks(self) -> dict[str, Any]:
@@ -119,13 +130,13 @@ class Connector(NativeFunction):
         asked = self._asked(self._description(_named_secret))
         return {"connector": self.connector, **asked, "how": own.options.how}
 
+    @abstractmethod
     def _asked(self, description: dict[str, Any]) -> dict[str, Any]:
         """Returns what of the description decides about results."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _sources(self) -> tuple[Sources, dict[str, str]]:
         """Returns what reads secrets again that may change, and what tells them from others."""
-        raise NotImplementedError
 
 
 def _named_secret(secret: Secret, form: str) -> str:  # noqa: ARG001 - as `LookUp`

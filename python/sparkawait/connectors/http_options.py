@@ -188,9 +188,8 @@ class HttpValues(Values):
     )
     missing = Option(
         "statuses that are a miss, likewise",
-        _statuses,
-        default=(),
-        type="int | range | Iterable[int | range]",
+        optional(_statuses),
+        type="int | range | Iterable[int | range] | None",
         shown="404 for GET and HEAD, else none",
     )
     retry_status = Option(

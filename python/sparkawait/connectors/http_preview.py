@@ -166,7 +166,7 @@ def _columns(function: HttpFunction, row: Mapping[str, Any], answer: _Answer) ->
     found, error = _made_of(function, row, answer)
     if error is not None:
         return [f"the row fails ({error['kind']}): {error['message']}"]
-    if answer.status in function.options.missing:
+    if answer.status in (function.options.missing or ()):
         return [f"a miss, as `missing` says of {answer.status}: the columns are null"]
     if not found:
         return ["no row"]

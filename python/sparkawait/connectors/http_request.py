@@ -76,7 +76,7 @@ def check_options(
     require(len(bodies) <= 1, f"{' and '.join(f'`{it}`' for it in bodies)} exclude each other")
     _check_headers(values)
     require(bool(values["success"]), "`success` must have a status")
-    if "missing" not in options:
+    if values["missing"] is None:
         values["missing"] = (404,) if method in {"GET", "HEAD"} else ()
     batches = check_items(values)
     request = Request({**values, "batches": batches, "has_json": "json" in options})

@@ -22,7 +22,6 @@ from sparkawait._flights.data import AIRCRAFT, WEATHER
 from sparkawait._flights.settings import Mode
 from sparkawait.functions import AsyncFunction, FunctionContext, NativeFunction, Row
 from sparkawait.secrets import Secret
-from sparkawait.spark import Metrics
 
 HELD_PER_CALL = 100
 """In the ordered mode, rows held for each call in flight. A straggler keeps those behind it from
@@ -34,7 +33,7 @@ def enrich(
     mode: Mode,
     lookups: Sequence[AsyncFunction | NativeFunction],
     max_concurrency: int,
-    metrics: Metrics | None = None,
+    metrics: sa.Metrics | None = None,
     *,
     carry_over: sa.CarryOver | None = None,
 ) -> DataFrame:

@@ -47,8 +47,8 @@ from sparkawait._flights.settings import (
 )
 from sparkawait._flights.stream import run_streams
 from sparkawait.functions import AsyncFunction, NativeFunction
+from sparkawait.metrics import Metrics
 from sparkawait.secrets import Secret, secret
-from sparkawait.spark import Metrics
 
 RECIPE = "recipe"
 """Name of the run that does without sparkawait."""

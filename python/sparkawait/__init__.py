@@ -50,7 +50,7 @@ from sparkawait.retry import RetryAfter
 from sparkawait.secrets import secret
 
 if TYPE_CHECKING:
-    from sparkawait import llm, spark, testing
+    from sparkawait import llm, testing
     from sparkawait.spark import (
         async_udf,
         drain,
@@ -104,7 +104,6 @@ __all__ = [
     "secret",
     "send",
     "ship",
-    "spark",
     "split",
     "testing",
     "typing",
@@ -120,8 +119,7 @@ def __getattr__(name: str) -> Any:
     if name in ("llm", "testing"):
         return importlib.import_module(f"sparkawait.{name}")
     if name in __all__:  # all others are here
-        spark = _import_spark(name)
-        found = spark if name == "spark" else getattr(spark, name)
+        found = getattr(_import_spark(name), name)
         globals()[name] = found  # so that nobody asks again
         return found
     msg = f"module `sparkawait` has no attribute `{name}`"

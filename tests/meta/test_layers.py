@@ -161,7 +161,7 @@ def test_every_public_name_of_a_module_exists():
 def test_completion_finds_what_needs_no_further_import():
     program = """
 import sparkawait as sa
-print(set(dir(sa)) >= {"ship", "spark", "testing", "typing"})
+print(set(dir(sa)) >= {"ship", "job", "testing", "typing"})
 print(sa.testing.simulated("7ms").name, sa.typing.Row is sa.typing.Row)
 """
     result = subprocess.run(

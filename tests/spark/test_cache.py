@@ -29,7 +29,7 @@ def test_metrics_of_the_cache_are_added_up(spark):
     async def one(row):
         return {"one": 1}
 
-    metrics = sa.spark.Metrics()
+    metrics = sa.Metrics()
     numbers = spark.range(100, numPartitions=2).selectExpr("id % 5 as k")
 
     sa.unordered_wait(numbers, one, cache=sa.Cache(key="k"), metrics=metrics).collect()

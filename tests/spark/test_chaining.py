@@ -10,7 +10,6 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
 import sparkawait as sa
-from sparkawait.spark import Metrics
 from sparkawait.testing import simulated
 from tests.support.sql_conf import ZONE, sql_conf
 
@@ -231,7 +230,7 @@ def test_limit_ends_both(spark, presence, watch):
 
 
 def test_partition_without_rows_reports_nothing(spark):
-    metrics = Metrics()
+    metrics = sa.Metrics()
     empty = spark.range(3, numPartitions=5).withColumn("key", F.col("id"))
     first = sa.ordered_wait(empty, double, metrics=metrics)
 
@@ -240,14 +239,14 @@ def test_partition_without_rows_reports_nothing(spark):
 
 
 def test_metrics_of_each_call_are_told_apart(spark):
-    metrics, of_second = Metrics(), Metrics()
+    metrics, of_second = sa.Metrics(), sa.Metrics()
     first = sa.ordered_wait(numbered(spark), double, metrics=metrics)
     sa.ordered_wait(first, add_one, chain=True, metrics=of_second).count()
 
     assert metrics.snapshot()["attempts"] == of_second.snapshot()["attempts"] == ROWS
     assert list(metrics.snapshot()["operators"]) == ["double"]
 
-    both = Metrics()
+    both = sa.Metrics()
     first = sa.ordered_wait(numbered(spark), double, metrics=both)
     sa.ordered_wait(first, add_one, chain=True, metrics=both).count()
 

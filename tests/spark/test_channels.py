@@ -21,7 +21,7 @@ async def see(row):
 @pytest.mark.parametrize("mode", ["ordered_wait", "unordered_wait", "key_ordered_wait"])
 def test_an_expression_is_a_channel_and_nobody_sees_it(spark, mode):
     rows = spark.range(200, numPartitions=1).withColumn("host", F.concat(F.lit("h"), F.col("id")))
-    metrics = sa.spark.Metrics()
+    metrics = sa.Metrics()
     key = {"key": "id"} if mode == "key_ordered_wait" else {}
 
     out = getattr(sa, mode)(rows, see, channel=F.col("id") % 3, metrics=metrics, **key)

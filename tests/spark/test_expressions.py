@@ -10,7 +10,6 @@ from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
 import sparkawait as sa
 from sparkawait.exceptions import ErrorKind
-from sparkawait.spark import Metrics
 
 pytestmark = pytest.mark.spark
 
@@ -113,7 +112,7 @@ def test_one_cache_is_shared_by_calls_with_its_expression(spark):
     known = set()
 
     def process_of_a_call(**given):
-        metrics = Metrics()
+        metrics = sa.Metrics()
         df, function = numbered(spark), SaysItsProcess()
         assert (
             sa.unordered_wait(df, function, cache=cache, metrics=metrics, **given).count() == ROWS
@@ -177,7 +176,7 @@ def test_the_input_may_have_no_columns_and_names_that_are_taken(spark):
 
 @pytest.mark.parametrize("first", ["ordered_wait", "unordered_wait"])
 def test_an_expression_of_a_later_call_of_a_chain_is_computed_before_the_first(spark, first):
-    metrics = Metrics()
+    metrics = sa.Metrics()
     one = getattr(sa, first)(numbered(spark), see, channel=F.col("id") % 2)
     two = sa.unordered_wait(one, see_again, channel=F.col("id") % 3, chain=True)
     three = sa.key_ordered_wait(

@@ -90,7 +90,7 @@ def test_what_services_say_is_left_lowers_limits_wherever_they_are_called(spark)
 )
 @pytest.mark.parametrize("channel", [None, "id"])
 def test_workers_keep_a_limit(spark, mode, channel):
-    metrics = sa.spark.Metrics()
+    metrics = sa.Metrics()
     key = {"key": "id"} if mode == "key_ordered_wait" else {}
     limits = [
         sa.RateLimit("300/s", scope="host", name="together"),
@@ -161,7 +161,7 @@ def test_a_column_function_keeps_a_limit(spark):
 
 
 def test_a_row_pays_what_a_column_an_expression_or_a_function_says(spark):
-    metrics = sa.spark.Metrics()
+    metrics = sa.Metrics()
     limits = [
         sa.RateLimit("9000/s", 900, "id", name="column"),
         sa.RateLimit("9000/s", 900, F.length("name") / 4, name="expression"),
@@ -179,7 +179,7 @@ def test_a_row_pays_what_a_column_an_expression_or_a_function_says(spark):
 
 
 def test_a_request_for_many_rows_pays_once(spark):
-    metrics = sa.spark.Metrics()
+    metrics = sa.Metrics()
     limit = sa.RateLimit("900/s", cost=3, per="request")
     out = sa.unordered_wait(
         spark.range(40, numPartitions=2), see_many, rate_limit=limit, metrics=metrics
@@ -190,7 +190,7 @@ def test_a_request_for_many_rows_pays_once(spark):
 
 
 def test_a_later_call_of_a_chain_pays_what_an_expression_says(spark):
-    metrics = sa.spark.Metrics()
+    metrics = sa.Metrics()
     limit = sa.RateLimit("9000/s", 900, F.col("id") + 1)
 
     first = sa.unordered_wait(spark.range(10), see, rate_limit=sa.RateLimit("900/s"))
@@ -379,7 +379,7 @@ def test_budgets_and_calls_of_a_job_without_a_server_are_refused_with_two_ways_o
 
 def test_a_budget_and_calls_at_a_time_hold_for_all_tasks_on_one_host(spark):
     """No port opens for them: they are asked for by a socket of the machine."""
-    metrics = sa.spark.Metrics()
+    metrics = sa.Metrics()
     out = sa.unordered_wait(
         spark.range(60, numPartitions=3),
         see,

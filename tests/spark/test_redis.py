@@ -27,7 +27,7 @@ def test_each_row_of_each_partition_gets_its_value(spark):
 
 
 def test_each_node_of_a_cluster_is_a_channel(spark):
-    metrics = sa.spark.Metrics()
+    metrics = sa.Metrics()
     with RedisCluster() as cluster:
         cluster.load({f"n:{i}": i * 10 for i in range(ROWS)})
         function = redis.get(cluster.url, "n:{id}", schema="n bigint", cluster=True)

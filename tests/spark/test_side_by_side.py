@@ -9,7 +9,6 @@ from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
 import sparkawait as sa
 from sparkawait import ConfigurationError
-from sparkawait.spark import Metrics
 from sparkawait.testing import simulated
 
 pytestmark = pytest.mark.spark
@@ -100,7 +99,7 @@ def test_options_of_a_function_may_be_expressions(spark):
 
 
 def test_side_by_side_calls_are_chained_and_counted(spark):
-    metrics = Metrics()
+    metrics = sa.Metrics()
     limit = sa.RateLimit("1000000/s", scope="job", name="all")
 
     first = sa.unordered_wait(numbered(spark), [double, simulated()], metrics=metrics)

@@ -7,7 +7,6 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
 import sparkawait as sa
-from sparkawait.spark import Metrics
 from tests.spark.events import double, stream, write
 
 pytestmark = pytest.mark.spark
@@ -66,7 +65,7 @@ def plan_of(query):
 )
 def test_every_row_of_every_micro_batch_comes_out_once(spark, events, start, first, second):
     name = f"chain_{first}_{second}"
-    metrics = Metrics()
+    metrics = sa.Metrics()
     out = calls(events, first, second, metrics=metrics)
 
     query = start(out.writeStream.format("memory").queryName(name), availableNow=True)

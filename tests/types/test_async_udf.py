@@ -49,7 +49,9 @@ PATHS = (
             "An argument that comes back as the result. A string that is not UTF-8 fails the row"
             " that reads it. Before Spark 4.1, arguments travel as JSON, since pandas would change"
             " them: keys of maps are numbers, booleans or strings, and a string that is not UTF-8"
-            " has U+FFFD instead of each wrong byte, as in `udf`."
+            " has U+FFFD instead of each wrong byte, as in `udf`. A calendar `interval`, which"
+            " `make_interval` makes, is a `MonthDayNano` of PyArrow from Spark 4.1 on, as in `udf`;"
+            " the wait functions refuse it."
         ),
     ),
     Path(
@@ -341,3 +343,18 @@ def test_months_are_refused_in_words_and_not_by_their_number_in_arrow(spark, nes
     for column in (of_value("m"), sa.async_udf(of_row)("m", "id")):
         with pytest.raises(PySparkException, match="interval year to month, which PySpark does"):
             df.select(column).collect()
+
+
+def test_a_calendar_interval_is_what_udf_has_and_the_wait_functions_refuse_it(spark):
+    if by_pandas(VERSION):
+        return
+    df = spark.sql("select make_interval(1, 2, 0, 3, 4, 5, 6.5) as i")
+
+    async def text(value) -> str:
+        return repr(value)
+
+    ours, theirs = sa.async_udf("string")(text), F.udf(repr, "string")
+    row = df.select(ours("i").alias("ours"), theirs("i").alias("udf")).first()
+    assert row.ours == row.udf == "MonthDayNano(months=14, days=3, nanoseconds=14706500000000)"
+    with pytest.raises(sa.ConfigurationError, match="`i` has type interval, which PySpark cannot"):
+        sa.ordered_wait(df, sa.async_function("y string")(text))

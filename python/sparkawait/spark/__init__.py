@@ -18,7 +18,6 @@ Works with classic sessions and with Spark Connect, for batch and streaming Data
 
 from typing import TYPE_CHECKING
 
-from sparkawait.metrics import Metrics
 from sparkawait.spark.actions import Sent, send, split, write_once
 from sparkawait.spark.carry import drain
 from sparkawait.spark.owner import Job, job
@@ -39,7 +38,6 @@ else:
 __all__ = [
     "AsyncUserDefinedFunction",
     "Job",
-    "Metrics",
     "Sent",
     "async_udf",
     "drain",

@@ -136,8 +136,9 @@ class ModelServer:
             per_token=parse_duration(token_latency, "token_latency"),
             rpm=None if rpm is None else number(rpm, "rpm", 0),
             tpm=None if tpm is None else number(tpm, "tpm", 0),
-            max_concurrency=max_concurrency
-            and integer(max_concurrency, "max_concurrency", 1, _MOST),
+            max_concurrency=None
+            if max_concurrency is None
+            else integer(max_concurrency, "max_concurrency", 1, _MOST),
             burst=parse_duration(burst, "burst"),
             faults=_faults(faults or {}),
             api_key=None if api_key is None else text(api_key, "api_key", quoted=False),

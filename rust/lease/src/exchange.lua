@@ -96,7 +96,7 @@ local function forget(name)
     if kind ~= 'rate' then
         local own = get('f:' .. name)
         set('flying', get('flying') - own)
-        if kind == 'budget' then set('spent', get('spent') + own) end
+        if kind == 'budget' then set('spent', math.min(get('spent') + own, MOST)) end
     end
     redis.call('HDEL', limit, 'f:' .. name, 'l:' .. name, 'n:' .. name, 'a:' .. name)
     redis.call('ZREM', lately, name)

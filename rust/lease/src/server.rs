@@ -299,7 +299,7 @@ impl Limit {
                 return true;
             }
             *flying -= it.flying;
-            *spent += if is_budget { it.flying } else { 0 };
+            *spent = (*spent + if is_budget { it.flying } else { 0 }).min(MOST);
             false
         });
     }

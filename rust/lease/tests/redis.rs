@@ -275,7 +275,7 @@ fn redis_answers_as_the_server_does() {
             let asked = if other { Terms::Calls(1_000_003) } else { terms };
             // Also of one that nobody has asked for.
             if step == 0 || random.random_ratio(1, 23) {
-                let anew = random.random_ratio(2, 3).then(|| alike(random, terms));
+                let anew = random.random_ratio(2, 3).then(|| alike(random, asked));
                 let order = Order { said: asked, anew, begins_empty: random.random() };
                 let replied = both.ask(&limit, OWNER_SUM, &order.arguments(Some(at)));
 

@@ -250,8 +250,11 @@ impl World {
             let own = worker.limit.0.lock().unwrap();
             let speaks = own.share.due_at().filter(|_| !worker.waits);
             let speaks = speaks.map_or(until, |it| it.saturating_sub(worker.ahead));
-            let acts = due.min(speaks.max(worker.speaks_at)).max(worker.stands_until);
-            next = next.min(acts);
+            // Rows that left have made room for others.
+            let has_room = worker.rows > 0 && worker.operator.free_slots() > 0;
+            let feeds = if has_room { self.now } else { until };
+            let acts = due.min(speaks.max(worker.speaks_at)).min(feeds);
+            next = next.min(acts.max(worker.stands_until));
         }
         self.now = next.max(self.now + 1);
         while let Some(first) = self.mail.first_entry().filter(|it| it.key().0 <= self.now) {

@@ -374,6 +374,11 @@ impl Ledger for JobLimit {
         self.lock().end(taken);
     }
 
+    fn forgo(&self, taken: u64) {
+        // The server knows which lease it is of, and counts again what came behind it.
+        self.settle(taken, 0);
+    }
+
     fn recharge(&self, taken: u64, anew: u64) {
         let mut share = self.lock();
         share.recharge(taken, anew);

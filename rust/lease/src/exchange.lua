@@ -171,8 +171,11 @@ if kind == 'rate' then
     end
     if left >= 0 then
         local told = now + math.max(burst - math.floor(left * b / a), 0)
-        tat = math.max(tat, told)
-        base, base_sum, parts = tat, sum, {}
+        -- Many services say it with each reply. Where there is enough, what calls did not need comes back
+        -- all the same.
+        if told > tat then
+            tat, base, base_sum, parts = told, told, sum, {}
+        end
     end
     if want > 0 then
         -- What comes soon, or half of what is there: a call may turn out to cost less than it asks for.

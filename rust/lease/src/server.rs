@@ -322,7 +322,11 @@ impl Limit {
         }
         if let Some(left) = said.left {
             let told = now + burst.saturating_sub(quotient(left, period, permits));
-            self.line.begin(self.line.tat.max(told));
+            // Many services say it with each reply. Where there is enough, what calls did not need comes
+            // back all the same.
+            if told > self.line.tat {
+                self.line.begin(told);
+            }
         }
         if said.want == 0 {
             return None;

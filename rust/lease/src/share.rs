@@ -387,7 +387,12 @@ impl Share {
     /// Sets right what a call took that goes on.
     pub fn recharge(&mut self, taken: u64, anew: u64) {
         if self.is_rate() {
-            return self.settle(taken, anew);
+            // It has not ended, and is settled by what it is charged from now on.
+            self.tell_cost(self.begun.front().map(|it| it.0), taken, anew);
+            if let Some(last) = self.begun.back_mut() {
+                last.1 += anew.saturating_sub(taken);
+            }
+            return self.forget_begun(taken.saturating_sub(anew));
         }
         let (taken, anew) = (self.taken(taken), self.taken(anew));
         let more = anew.saturating_sub(taken);

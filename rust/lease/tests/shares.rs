@@ -51,6 +51,10 @@ struct World {
     exact: u64,
     /// What a call takes and, at most, costs.
     cost: u64,
+    /// So much more a call is charged than it asked for, of some that is less.
+    dearer: u64,
+    /// Whether replies say that the service has all of it left.
+    tells: bool,
     reached: bool,
     ended: BTreeMap<&'static str, u64>,
 }
@@ -71,6 +75,8 @@ impl World {
             spread: 0,
             exact: 0,
             cost: 1,
+            dearer: 0,
+            tells: false,
             reached: true,
             ended: BTreeMap::new(),
         }
@@ -145,6 +151,11 @@ impl World {
                 } else {
                     it.share.settle(taken, cost);
                 }
+                if let Terms::Rate { burst, .. } = self.terms
+                    && self.tells
+                {
+                    it.share.lower_to(burst);
+                }
             } else {
                 it.share.settle(taken, cost);
                 // What was settled may be what it waits for.
@@ -160,7 +171,13 @@ impl World {
                     let cost = self.random.random_range(least..=self.cost);
                     let ends = now + self.latency + self.random.random_range(0..=self.spread);
                     let place = it.calls.partition_point(|call| call.0 <= ends);
-                    it.calls.insert(place, (ends, self.cost, cost));
+                    let mut taken = self.cost;
+                    if self.dearer > 0 && it.rows.is_multiple_of(3) {
+                        let least = taken.saturating_sub(self.dearer).max(cost);
+                        taken = self.random.random_range(least..=taken + self.dearer);
+                        it.share.recharge(self.cost, taken);
+                    }
+                    it.calls.insert(place, (ends, taken, cost));
                     self.begun.push((now, cost));
                     *self.ended.entry("begun").or_default() += 1;
                 }
@@ -288,6 +305,39 @@ fn what_calls_were_charged_for_nothing_is_used_by_others() {
         let used = world.spent();
         assert!((380_000..=404_000).contains(&used), "{used}: {latency}, {spread}, {exact}");
     }
+}
+
+/// Eight workers whose calls take 95 of 200 000 tokens a minute for some seconds, and cost 72.
+fn calls_of_a_model() -> World {
+    let terms = Terms::Rate { permits: 200_000, period: 60 * SECOND, burst: 10_000 };
+    let mut world = World::new(terms, 0x5eed);
+    world.cost = 95;
+    (world.latency, world.spread) = (797 * MILLISECOND, 997 * MILLISECOND);
+    for _ in 0..8 {
+        world.join(u64::MAX);
+    }
+    world
+}
+
+fn check_use_of_tokens(world: &mut World) {
+    world.run(120 * SECOND);
+    world.check_rate();
+    let used = world.spent();
+    assert!((380_000..=410_000).contains(&used), "{used}");
+}
+
+#[test]
+fn what_calls_did_not_need_is_used_where_the_service_says_that_there_is_enough() {
+    let mut world = calls_of_a_model();
+    world.tells = true;
+    check_use_of_tokens(&mut world);
+}
+
+#[test]
+fn what_calls_did_not_need_is_used_where_prices_change_between_asking_and_calling() {
+    let mut world = calls_of_a_model();
+    world.dearer = 7;
+    check_use_of_tokens(&mut world);
 }
 
 #[test]
@@ -559,6 +609,9 @@ proptest! {
         };
         let mut world = World::new(terms, seed);
         world.cost = cost;
+        // A call of a budget or of calls at a time may be dearer than what there is.
+        world.dearer = if kind == 0 { seed % 3 } else { 0 };
+        world.tells = seed.is_multiple_of(2);
         world.join(997);
         for _ in 0..40 {
             let count = world.workers.len();

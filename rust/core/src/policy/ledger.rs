@@ -47,6 +47,12 @@ pub trait Ledger: fmt::Debug + Send + Sync {
         let _ = taken;
     }
 
+    /// Learns that no call has used a ticket whose time came long ago. By default nothing comes back: it has
+    /// come again by now, unless others have taken it.
+    fn forgo(&self, taken: u64) {
+        let _ = taken;
+    }
+
     /// Sets right what a call was charged that goes on.
     fn recharge(&self, taken: u64, anew: u64) {
         self.settle(taken, anew);

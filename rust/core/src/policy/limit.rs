@@ -181,14 +181,16 @@ impl Limit {
 
     /// Sets right what a call in flight was charged.
     pub fn recharge(&mut self, charged: u64, anew: u64) {
-        match &mut self.permits {
-            Permits::Stock(stock) => return stock.recharge(charged, anew),
-            Permits::Shared(standing) if self.rate.is_none() => {
-                return standing.recharge(charged, anew);
-            }
-            Permits::Rate { .. } | Permits::Shared(_) => self.settle(charged, anew),
+        match (&mut self.permits, &self.rate) {
+            (Permits::Stock(stock), _) => return stock.recharge(charged, anew),
+            (Permits::Shared(standing), _) => standing.recharge(charged, anew),
+            (Permits::Rate { tat }, Some(rate)) => *tat = rate.settle(*tat, charged, anew),
+            (Permits::Rate { .. }, None) => {}
         }
-        self.in_flight = self.in_flight.saturating_add(anew);
+        self.in_flight = self.in_flight.saturating_sub(charged).saturating_add(anew);
+        if let Some(lowered) = &mut self.lowered {
+            lowered.settle(charged, anew);
+        }
     }
 
     /// Learns from the reply to a call that started at `started` what is left of a limit of the

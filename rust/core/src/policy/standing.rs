@@ -56,7 +56,7 @@ pub(super) struct Standing {
     fronts: [Front; 2],
     /// When it was asked for last.
     asked_at: ProcessingTime,
-    /// What the calls in flight were charged, unless it is a rate.
+    /// What the calls in flight were charged.
     in_flight: u64,
 }
 
@@ -80,8 +80,10 @@ impl Standing {
         self.asked_at = now;
         let front = &mut self.fronts[line as usize];
         // What was not used in time has come again by now, unless others have taken it: it would be
-        // there twice if it were given back.
-        front.place.take_if(|it| self.is_rate && now >= it.ready_at + LATEST);
+        // there twice if it were given back to a limit that does not know who has taken it.
+        if let Some(over) = front.place.take_if(|it| self.is_rate && now >= it.ready_at + LATEST) {
+            self.ledger.forgo(over.cost);
+        }
         let known = front.place.unwrap_or(Place { cost: 0, ready_at: ProcessingTime::ZERO });
         if known.cost >= cost || now < front.again_at {
             return;
@@ -180,11 +182,107 @@ impl Drop for Standing {
     /// Gives back places whose time has not come yet. Of one whose time has come nobody knows here whether it is
     /// over by now. Calls in flight are cut off: nobody will know what they have cost.
     fn drop(&mut self) {
-        let places = self.fronts.iter().filter_map(|it| it.place);
-        let is_lost = |it: &Place| self.is_rate && it.ready_at <= self.asked_at;
-        places.filter(|it| !is_lost(it)).for_each(|it| self.ledger.settle(it.cost, 0));
-        if !self.is_rate && self.in_flight > 0 {
-            self.ledger.settle(self.in_flight, self.in_flight);
+        for place in self.fronts.iter().filter_map(|it| it.place) {
+            if self.is_rate && place.ready_at <= self.asked_at {
+                self.ledger.forgo(place.cost);
+            } else {
+                self.ledger.settle(place.cost, 0);
+            }
         }
+        match self.in_flight {
+            0 => {}
+            charged if self.is_rate => self.ledger.end(charged),
+            charged => self.ledger.settle(charged, charged),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::policy::LimitLeft;
+
+    /// A rate that always has permits, and counts those that have not ended.
+    #[derive(Debug, Default)]
+    struct Counting(Mutex<i64>);
+
+    impl Counting {
+        fn add(&self, taken: i64) {
+            *self.0.lock().unwrap() += taken;
+        }
+    }
+
+    fn signed(permits: u64) -> i64 {
+        i64::try_from(permits).unwrap()
+    }
+
+    impl Ledger for Counting {
+        fn ask(&self, cost: u64, now: ProcessingTime) -> Answer {
+            self.add(signed(cost));
+            Answer::Ticket(now)
+        }
+
+        fn settle(&self, taken: u64, _actual: u64) {
+            self.add(-signed(taken));
+        }
+
+        fn end(&self, taken: u64) {
+            self.add(-signed(taken));
+        }
+
+        fn forgo(&self, taken: u64) {
+            self.add(-signed(taken));
+        }
+
+        fn recharge(&self, taken: u64, anew: u64) {
+            self.add(signed(anew) - signed(taken));
+        }
+
+        fn lower_to(
+            &self,
+            _: &LimitLeft,
+            in_flight: u64,
+            _: ProcessingTime,
+            _: ProcessingTime,
+        ) -> u64 {
+            in_flight
+        }
+
+        fn drain(&self, _owed: u64, _now: ProcessingTime) {}
+    }
+
+    #[test]
+    fn each_permit_of_a_rate_ends_once_whatever_becomes_of_it() {
+        let ledger = Arc::new(Counting::default());
+        let left = || *ledger.0.lock().unwrap();
+        let mut standing = Standing::new(Arc::clone(&ledger) as Arc<dyn Ledger>, true);
+        let at = |ms: u64| ProcessingTime::ZERO + Duration::from_millis(ms);
+
+        // One costs something else than was asked for when it starts, and again while it goes on.
+        standing.ask(Line::Records, 95, at(7));
+        standing.take(Line::Records, 97);
+        standing.recharge(97, 91);
+        assert_eq!(left(), 91);
+        standing.settle(91, 72);
+        assert_eq!(left(), 0);
+
+        // One waits for another limit for too long.
+        standing.ask(Line::Records, 95, at(7));
+        standing.ask(Line::Records, 13, at(7) + LATEST);
+        assert_eq!(left(), 13);
+        standing.take(Line::Records, 13);
+        standing.settle(13, 13);
+        assert_eq!(left(), 0);
+
+        // A task ends with a call in flight, and with a place.
+        standing.ask(Line::Records, 31, at(500));
+        standing.take(Line::Records, 31);
+        standing.ask(Line::Records, 37, at(500));
+        standing.ask(Line::Hedges, 41, at(500));
+        assert_eq!(left(), 31 + 37 + 41);
+        drop(standing);
+        assert_eq!(left(), 0);
     }
 }

@@ -333,6 +333,48 @@ def test_a_reply_without_an_answer_is_a_failure_that_a_journal_asks_again(
             assert len(server.targets) == calls
 
 
+BARE = {"null": b"null", "list": b"[]", "empty": b"", "number": b"17", "text": b'"so"', "{}": b"{}"}
+
+
+@pytest.mark.parametrize("status", [200, 204])
+@pytest.mark.parametrize("body", BARE.values(), ids=[*BARE])
+@pytest.mark.parametrize("kind", ["chat", "messages", "embed"])
+def test_an_answer_with_nothing_in_it_is_a_failure_and_never_a_silent_null(
+    tmp_path, kind, body, status
+):
+    if status == 204 and body:
+        pytest.skip("an answer without content has none")
+    with ScriptedServer(lambda _target, _before: (status, {}, body)) as server:
+        told = {"model": "m", "base_url": server.url}
+        if kind == "embed":
+            ask, column = sa.llm.embed("{x}", **told), "embedding"
+        else:
+            ask, column = sa.llm.chat("{x}", api=kind, max_tokens=9, **told), "answer"
+        options = {"on_error": "capture", "retry": None, "journal": str(tmp_path / "journal")}
+        for calls in (1, 2):
+            found, none = called(["a", None], ask, **options)
+            assert found[column] is None
+            assert found["error"]["kind"] == "result-schema-mismatch", found
+            assert (none[column], none["error"]) == (None, None)
+            assert len(server.targets) == calls, "a journal asks again"
+
+
+def test_vectors_that_do_not_come_fail_with_the_words_of_the_service():
+    body = json.dumps({"error": {"code": 502, "message": "no room"}}).encode()
+    with ScriptedServer(lambda _target, _before: (200, {}, body)) as server:
+        embed = sa.llm.embed("{x}", model="m", base_url=server.url)
+        (row,) = called(["a"], embed, on_error="capture", retry=None)
+    assert row["embedding"] is None
+    assert "but an error: no room" in row["error"]["message"]
+
+
+def test_columns_that_nobody_has_named_are_not_said_to_be_absent(server, caplog):
+    # No answer has a refusal or an error, nor tokens of a cache.
+    rows = called([f"n{n}" for n in range(61)], chat(server), max_concurrency=7)
+    assert len(rows) == 61
+    assert "null in all of their rows" not in caplog.text
+
+
 def test_an_empty_refusal_is_none_and_a_reason_may_say_more():
     def reply(**choice):
         return (200, {}, json.dumps({"choices": [choice], "usage": None}).encode())
@@ -575,12 +617,12 @@ def test_an_estimate_pays_for_nothing_and_is_narrowed_by_some_answers(server):
     ("options", "says"),
     [
         ({"prompt": None}, "needs a `prompt`"),
-        ({"api": "responses"}, '`api` must be "chat" or "messages"'),
+        ({"api": "responses"}, "`api` must be one of 'chat', 'messages'"),
         ({"api": "messages"}, "`max_tokens` is needed"),
         ({"budget": 1.0, "max_tokens": 9}, "`budget` needs `price`"),
         ({"budget": 1.0, "price": {"input": 1, "output": 1}}, "`max_tokens` is needed"),
         ({"price": {"in": 1}}, "`price` needs `input` and `output`"),
-        ({"also": ["tokens"]}, "`also` must be columns of usage"),
+        ({"also": ["tokens"]}, "`also` must be one of 'usage'"),
         ({"repair": 2}, "`repair` must be 0 or 1"),
         ({"schema": "m map<string, int>"}, "no JSON schema"),
         ({"rpm": 0}, "`rpm`"),
@@ -604,7 +646,7 @@ def test_wrong_arguments_are_refused(options, says):
     [
         ({"tpm": "x"}, "`tpm`"),
         ({"rpm": "x"}, "`rpm`"),
-        ({"overlong": "cut"}, '`overlong` must be "error" or "truncate"'),
+        ({"overlong": "cut"}, "`overlong` must be one of 'error', 'truncate'"),
         ({"dimensions": 0}, "`dimensions`"),
     ],
 )

@@ -193,3 +193,13 @@ def test_a_budget_is_that_of_all_tasks_and_of_what_is_asked_again(reviews, serve
     assert "budget-spent" in {row.error.kind for row in rows if row.error}
     assert 2.5 < paid <= 3.0
     assert sum(row.cost or 0 for row in rows) == pytest.approx(paid)
+
+
+def test_a_chat_is_a_column_of_a_stream(spark, server, stream, tmp_path):
+    ask = chat(server, "answer string not null, n int", rpm=6_000)
+    rated = stream.select("review", ask("review").alias("rated"))
+    finish(rated.writeStream.format("memory").queryName("rated_column"), tmp_path)
+    rows = spark.table("rated_column").selectExpr("review", "rated.*").collect()
+    assert len(rows) == 26
+    assert all(map(own, rows))
+    assert server.stats()["answered"] == 26

@@ -455,7 +455,8 @@ class _AnswerCheck(_OfCall):
                 what = (
                     "all tokens were thought, and none was left for an answer; raise `max_tokens`"
                 )
-            failures[row] = kind, f"{what} (`{ended}`)" + (f": {words}" if words else "")
+            why = f" (`{ended}`)" if ended else ""
+            failures[row] = kind, f"{what}{why}" + (f": {words}" if words else "")
         return failures
 
     def _columns(self, texts: Any) -> tuple[list[Any], dict[int, str]]:

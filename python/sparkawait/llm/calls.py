@@ -13,7 +13,7 @@ from typing import Any, Literal, cast, get_args
 
 import pyarrow as pa
 
-from sparkawait._checks import integer, mapping, nullable, number, refuse, shown, text
+from sparkawait._checks import choice, integer, mapping, nullable, number, refuse, shown, text
 from sparkawait._schema.answers import ANSWER, REASON, USAGE, Answers
 from sparkawait._schema.json_schema import json_schema
 from sparkawait._schema.types import Declared, SchemaLike, declared_by
@@ -26,7 +26,7 @@ from sparkawait.llm.dialects import DIALECTS, ENDED, REFUSAL, SAID, STATUS, TEXT
 from sparkawait.options import NONE_GIVEN, WaitOptions
 from sparkawait.rate_limit import Budget, Lengths, RateLimit
 from sparkawait.retry import exponential_backoff
-from sparkawait.secrets import LookUp, Secret, secret
+from sparkawait.secrets import LookUp, Secret, looked_up, secret
 
 __all__ = ["ChatFunction", "EmbedFunction", "ModelFunction", "chat", "embed"]
 
@@ -52,6 +52,13 @@ class ModelFunction(HttpFunction):
     def own_options(self) -> WaitOptions:
         """Returns the limits, timeouts and retries that fit it."""
         return self.own
+
+    def description(
+        self, look_up: LookUp = looked_up, *, retry_misses: bool = False
+    ) -> dict[str, Any]:
+        """Returns what tasks are told: an answer without anything in it is a failure."""
+        told = super().description(look_up, retry_misses=retry_misses)
+        return {**told, "misses": {**told["misses"], "fails": True}}
 
     @property
     def idempotent_by(self) -> str | None:
@@ -173,7 +180,7 @@ def chat(
         >>> sa.llm.chat("Is this good or bad? {review}", "mood string", model="some-model")
         ChatFunction(method='POST', input_columns=('review',))
     """
-    dialect = _dialect(api)
+    dialect = DIALECTS[choice(api, "api", *DIALECTS)]
     text(model, "model", "the name of a model")
     said = [dict(mapping(it, "messages", "turns with `role` and `content`")) for it in messages]
     if prompt is not None:
@@ -188,7 +195,7 @@ def chat(
     if repair not in (0, 1):
         refuse(f"`repair` must be 0 or 1, got {shown(repair)}")
     _check_sent(said, extra or {}, has_budget=budget is not None)
-    asked = _asked_columns(also)
+    asked = [choice(it, "also", *get_args(Also)) for it in dict.fromkeys(also)]
     declared = None if schema is None else declared_by(schema, has_names=True)
     sent = None if declared is None else json_schema(declared, api=api)
     texts = [system or "", *(str(it.get("content", "")) for it in said)]
@@ -214,9 +221,8 @@ def chat(
             client=client or http.Client(read_timeout=_waits(extra)[1]),
             **_caller(dialect, api_key, base_url, auth, headers),
         )
-        kept = {it.name: getattr(made, it.name) for it in fields(HttpFunction)}
         of_chat: dict[str, Any] = {"what": "chat", "once": once, "account": account}
-        return ChatFunction(**kept, **of_chat, answers=answers, blank=len(blank))
+        return ChatFunction(**_told(made), **of_chat, answers=answers, blank=len(blank))
 
     plain = function(said)
     limits = account.limits(plain.input_columns)
@@ -337,8 +343,7 @@ def embed(
         integer(dimensions, "dimensions", 1)
     integer(max_rows, "max_rows", 1)
     integer(max_tokens, "max_tokens", 1)
-    if overlong not in get_args(Overlong):
-        refuse(f'`overlong` must be "error" or "truncate", got {shown(overlong)}')
+    choice(overlong, "overlong", *get_args(Overlong))
     made = http.post(
         _url(base_url or dialect.base_url, "/embeddings"),
         pa.schema([pa.field(column, pa.list_(pa.float32()), nullable=False)]),
@@ -369,9 +374,12 @@ def embed(
         limits.append(RateLimit(rate, burst, cost, "job", name=name, counts="tokens"))
     own = _options("2 min", limits, once=once)
     account = Account(model, rpm, tpm, fixed=len(text.encode()), max_tokens=0)
-    kept = {it.name: getattr(made, it.name) for it in fields(HttpFunction)}
     of_embed: dict[str, Any] = {"what": "embed", "own": own, "once": once, "account": account}
-    return EmbedFunction(**kept, **of_embed, truncates=overlong == "truncate")
+    return EmbedFunction(**_told(made), **of_embed, truncates=overlong == "truncate")
+
+
+def _told(made: HttpFunction) -> dict[str, Any]:
+    return {it.name: getattr(made, it.name) for it in fields(HttpFunction)}
 
 
 def _options(timeout: str, limits: list[Any], *, once: bool) -> WaitOptions:
@@ -382,20 +390,6 @@ def _options(timeout: str, limits: list[Any], *, once: bool) -> WaitOptions:
     if once:
         given["cache"] = True
     return WaitOptions(**given)
-
-
-def _asked_columns(also: Iterable[str]) -> list[str]:
-    asked, known = list(dict.fromkeys(also)), get_args(Also)
-    for name in asked:
-        if name not in known:
-            refuse(f"`also` must be columns of {', '.join(known)}, got {shown(name)}")
-    return asked
-
-
-def _dialect(api: str) -> Dialect:
-    if api not in DIALECTS:
-        refuse(f'`api` must be "chat" or "messages", got {shown(api)}')
-    return DIALECTS[api]
 
 
 def _url(base: str, path: str) -> str:

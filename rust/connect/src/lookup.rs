@@ -5,6 +5,7 @@ use arrow::array::{Array, BooleanArray, RecordBatch, RecordBatchOptions, new_nul
 use arrow::compute::filter_record_batch;
 use arrow::datatypes::{Schema, SchemaRef};
 use serde::Deserialize;
+use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::AttemptId;
 
 use crate::failure::{Failure, plain_failure};
@@ -32,6 +33,9 @@ pub struct Misses {
     /// Whether a miss asks for another attempt.
     #[serde(default)]
     pub retry: bool,
+    /// Whether a row fails that was called for: some services always have something to say.
+    #[serde(default)]
+    pub fails: bool,
 }
 
 /// Collects the outcomes of some calls, in the order in which their result rows
@@ -81,6 +85,11 @@ impl LookupReply {
     /// Says that `attempt` found nothing; returns whether a row of nulls must be appended for it.
     #[inline]
     pub fn missed(&mut self, attempt: AttemptId) -> bool {
+        if self.on_miss.fails {
+            let says = "the service answered with nothing: no content, `null`, or an empty list";
+            self.failed(attempt, CallFailure::new(ErrorKind::ResultSchemaMismatch, says));
+            return false;
+        }
         let has_row = self.on_miss.how == How::Left;
         self.push(attempt, u32::from(has_row), true, self.on_miss.retry);
         has_row

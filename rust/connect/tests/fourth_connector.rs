@@ -21,7 +21,7 @@ use sparkawait_arrow::OnError;
 use sparkawait_connect::connectors::{self, CONNECTORS, Connector, parse};
 use sparkawait_connect::exchange::{Answer, Client, Exchange, ReplyShare};
 use sparkawait_connect::failure::{Failure, plain_failure};
-use sparkawait_connect::lookup::{How, Misses};
+use sparkawait_connect::lookup::Misses;
 use sparkawait_core::operator::{Begins, OutputMode};
 use sparkawait_core::retry::AsyncRetryStrategy;
 use sparkawait_runtime::tokio_runtime;
@@ -48,7 +48,7 @@ const MEMCACHED: Connector = ("memcached", |description, _| {
     Ok(Arc::new(Exchange {
         client: Arc::new(Memcached { port }),
         key,
-        misses: Misses { how: How::Left, retry: false },
+        misses: Misses::default(),
         required: Vec::new(),
         rows,
         connections: 2,
@@ -319,7 +319,7 @@ fn a_connection_that_its_server_has_ended_loses_nothing_that_must_not_be_done_tw
         let function = Exchange {
             client: Arc::new(Ending { sees }),
             key: "{row}".to_owned(),
-            misses: Misses { how: How::Left, retry: false },
+            misses: Misses::default(),
             required: Vec::new(),
             rows: 1,
             connections: 3,
@@ -372,7 +372,7 @@ fn replies_beyond_the_budget_of_a_task_wait_for_one_another() {
     let function = Exchange {
         client: Arc::clone(&client),
         key: "{row}".to_owned(),
-        misses: Misses { how: How::Left, retry: false },
+        misses: Misses::default(),
         required: Vec::new(),
         rows: 1,
         connections: 11,
@@ -421,7 +421,7 @@ fn answered(limit: impl FnOnce(&mut TaskConfig)) -> (usize, usize) {
     let function = Exchange {
         client: Arc::clone(&client),
         key: "{row}".to_owned(),
-        misses: Misses { how: How::Left, retry: false },
+        misses: Misses::default(),
         required: Vec::new(),
         rows: 1,
         connections: 4,

@@ -27,7 +27,7 @@ fn bad(row: usize) -> (usize, CallFailure) {
 fn a_miss_has_a_row_of_nulls_only_in_a_left_join() {
     let calls = attempts(1);
     for (how, has_row) in [(How::Left, true), (How::Inner, false)] {
-        let mut reply = LookupReply::new(Misses { how, retry: false }, 1);
+        let mut reply = LookupReply::new(Misses { how, ..Misses::default() }, 1);
 
         assert_eq!(reply.missed(calls[0]), has_row);
         assert_eq!(reply.null_key(calls[0]), has_row);
@@ -37,7 +37,8 @@ fn a_miss_has_a_row_of_nulls_only_in_a_left_join() {
 #[test]
 fn only_misses_ask_for_a_retry_and_null_keys_do_not() {
     let calls = attempts(3);
-    let mut reply = LookupReply::new(Misses { how: How::Inner, retry: true }, 3);
+    let mut reply =
+        LookupReply::new(Misses { how: How::Inner, retry: true, ..Misses::default() }, 3);
     reply.found(calls[0], 1);
     reply.missed(calls[1]);
     reply.null_key(calls[2]);

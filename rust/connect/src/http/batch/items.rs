@@ -139,7 +139,11 @@ impl ItemReader {
         };
         let texts = match elements(&body, self.rows.as_ref()) {
             Ok(texts) => texts,
-            Err(what) => return Ok(fail_all(ErrorKind::ResultSchemaMismatch, &what)),
+            Err(what) => {
+                let said = error_in(&body).map(|said| format!("{what}, but an error: {said}"));
+                let what = said.as_deref().unwrap_or(&what);
+                return Ok(fail_all(ErrorKind::ResultSchemaMismatch, what));
+            }
         };
         let heads = match &self.heads {
             Some(heads) => Some(heads.decode(&texts)?),
@@ -282,6 +286,14 @@ impl ItemReader {
         let text = format!("{}: {what}", self.host);
         Outcome::Failed(Box::new(CallFailure::new(kind, text).into()))
     }
+}
+
+/// Returns what a reply says that has an error instead of rows: some services do as if all were well.
+fn error_in(body: &[u8]) -> Option<String> {
+    let body: Value = serde_json::from_slice(body).ok()?;
+    let error = body.get("error")?;
+    let words = error.get("message").unwrap_or(error).as_str()?;
+    Some(words.chars().take(QUOTED).collect())
 }
 
 /// Whether the text at the place of an error is one.

@@ -2,6 +2,10 @@
 """Reports of tasks on their way to the driver: what is refused, too long or not understood."""
 
 import logging
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -10,8 +14,8 @@ import sparkawait as sa
 from sparkawait._core import LimitServer
 from sparkawait._plan.plan import Chain
 from sparkawait._plan.resolve import resolve
+from sparkawait.spark import limit_server, reports
 from sparkawait.spark import owner as owners
-from sparkawait.spark import reports
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(150)]
 
@@ -25,7 +29,7 @@ def test_a_report_that_nobody_understands_changes_nothing(spark):
     owner = owners._owner_of(spark)
     before = sa.job(spark).metrics["attempts"]
     for text in ("", "{", '{"task": 1}', "7", "\u20ac" * 1000):
-        reports.publish(owner.reports.address, text, 3.0)
+        reports.publish(owner.reports.address, "reports", text, 3.0)
 
     assert sa.job(spark).metrics["attempts"] == before
 
@@ -33,8 +37,57 @@ def test_a_report_that_nobody_understands_changes_nothing(spark):
 def test_who_does_not_know_the_secret_publishes_nothing(spark):
     address = owners._owner_of(spark).reports.address
     with pytest.raises(OSError, match="answers -WRONGPASS") as error:
-        reports.publish(address[:-3] + "abc", "{}", 3.0)
+        reports.publish(address[:-3] + "abc", "reports", "{}", 3.0)
     assert address[-9:] not in str(error.value)
+
+
+EXITS = """
+import os, sys
+from sparkawait.spark import limit_server
+running = limit_server._start_here()
+folder = running.address.split("//")[1].rpartition("/")[0]
+child = os.fork()
+if child == 0:
+    sys.exit(0)
+os.waitpid(child, 0)
+print(os.path.exists(folder + "/limits"), folder)
+"""
+
+
+def test_a_process_that_is_forked_off_and_exits_leaves_the_socket():
+    told = subprocess.run([sys.executable, "-c", EXITS], capture_output=True, text=True, check=True)
+    is_there, folder = told.stdout.split()
+    assert is_there == "True"
+    assert not Path(folder).exists(), "it goes with its own process"
+
+
+def test_a_socket_has_a_folder_whose_path_is_short_enough(monkeypatch, tmp_path):
+    longer = tmp_path / ("x" * 97)
+    longer.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(longer))
+    running = limit_server._start_here()
+    reports.publish(running.address, "reports", "{}", 30.0)
+    assert running.server.take_published() == ["{}"]
+
+    def full(**_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", full)
+    with pytest.raises(sa.ConfigurationError, match=r"set TMPDIR to one .* No space left"):
+        limit_server._start_here()
+
+
+def test_the_end_of_a_task_is_not_lost_for_the_reports_of_others():
+    server = LimitServer("127.0.0.1", 0, "abc")
+    address = f"redis://:abc@127.0.0.1:{server.port}"
+    plan = resolve("unordered", at_once, input_schema=None)
+    of_test = reports.Reports(None, address, [None])
+    task = reports.TaskReport(of_test, Chain.of(plan), context_of_test())
+    task.end("stopped")
+    task.begin()
+    told = [reports.read(it)["end"] for it in server.take_published()]
+    # Behind what is not the last word of a task.
+    assert told == [None, "stopped"]
 
 
 def context_of_test():
@@ -97,3 +150,8 @@ def test_who_cannot_be_reached_is_left_alone_for_a_while(monkeypatch):
         task.update({"attempts": 3})
 
     assert tried == [(("host.invalid", 7), 0.5)] * 2
+
+    # Nobody else hears of the calls of a task that has failed.
+    told = reports.Reports(SimpleNamespace(), told.address, [None])
+    reports.TaskReport(told, Chain.of(plan), context).end("failed", ValueError("no"))
+    assert tried[2:] == [(("host.invalid", 7), 2.0)]

@@ -234,7 +234,10 @@ class Owner:
             is_local = self._is_on_one_host
             try:
                 found = server_here(session, is_local=is_local, starts=starts or is_local)
-            except (ImportError, OSError) as error:  # a build without it, or too long a path
+            except (ImportError, OSError, ConfigurationError) as error:
+                # A build without it, or no folder for a socket. A port was chosen.
+                if isinstance(error, ConfigurationError) and not is_local:
+                    raise
                 _logger.debug("tasks report at their end: %s", error)
                 return
             if found is None:

@@ -191,7 +191,11 @@ class TaskReport:
     def _send(self, end: str | None) -> bool:
         """Sends a report; returns whether the driver has it. At an end, it says that it does."""
         address = self._reports.address
-        if address is None or self._context is None or monotonic() < _SILENT_UNTIL.get(address, 0):
+        if address is None or self._context is None:
+            return False
+        # The last words of a task that has failed are told nowhere else, and it is one try.
+        is_last = end is not None and self._reports.accumulator is not None
+        if not is_last and monotonic() < _SILENT_UNTIL.get(address, 0):
             return False
         report = self._report(self._context, end)
         text = json.dumps(report)
@@ -202,7 +206,7 @@ class TaskReport:
             return False
         patience = _PATIENCE if end is None else _PATIENCE_AT_THE_END
         try:
-            publish(address, text, patience)
+            publish(address, "reports" if end is None else "ends", text, patience)
         except OSError as error:
             # Not at level WARNING: where the driver cannot be reached, its limits say so.
             _logger.info("a report has not reached the driver: %s", error)
@@ -246,11 +250,12 @@ class _RefusedError(OSError):
     """The server of the driver has answered that it does not take a report."""
 
 
-def publish(address: str, message: str, patience: float) -> None:
+def publish(address: str, channel: str, message: str, patience: float) -> None:
     """Publishes a message at the server of the driver, and waits until it is there.
 
     Args:
         address: The server, with its secret.
+        channel: Where; ``"ends"``: the last message of its task.
         message: The message.
         patience: Seconds that this may take.
 
@@ -259,7 +264,7 @@ def publish(address: str, message: str, patience: float) -> None:
     """
     where = urlsplit(address)
     # As any client of Redis does it; a driver has a connection of a worker for moments.
-    words = (("AUTH", _secret_of(where)), ("PUBLISH", "reports", message))
+    words = (("AUTH", _secret_of(where)), ("PUBLISH", channel, message))
     with _connected(where, patience) as connection, connection.makefile("rb") as replies:
         connection.sendall(b"".join(map(_command, words)))
         for wanted in (b"+OK\r\n", b":1\r\n"):

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Whatever is drawn: a rate has at most `rate * time + burst` in any window, calls at a time are no more
-//! than may be, a budget is not exceeded, and as soon as all is well again each row has its call or is
+//! than may be, and a budget is not exceeded. As soon as all is well again, each row has its call or is
 //! refused for good. `LEASES=0..100000` names seeds, and each failure says its own.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
@@ -118,7 +118,7 @@ struct Worker {
     rows: u64,
     emitted: u64,
     refused: Vec<Spent>,
-    /// The number of its connection, over which it waits for an answer.
+    /// The number of the connection that it waits at.
     connection: u64,
     waits: bool,
     speaks_at: u64,
@@ -134,7 +134,7 @@ struct Called {
     begun: u64,
     ends: u64,
     cost: u64,
-    /// By whose permits; a server that has forgotten does not know of it.
+    /// The server that gave the permits; a later one does not know of it.
     life: u32,
 }
 

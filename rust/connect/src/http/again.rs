@@ -32,7 +32,7 @@ pub(super) struct Earlier {
 pub(super) struct SentAgain(HashMap<EntryId, Earlier, RandomState>);
 
 impl SentAgain {
-    /// Notes what is to be known when the rows of these attempts come back.
+    /// Notes what the next requests of the rows of these attempts have to know.
     pub(super) fn note(&mut self, attempts: &[AttemptId], earlier: Earlier) {
         if self.0.len() + attempts.len() > MOST {
             // They may meet a kept connection once more.
@@ -89,7 +89,7 @@ mod tests {
 
         assert_eq!(of_both, Earlier { was_lost: true, has_renewed: true });
         assert_eq!(again.take(&[attempt(3, 3)]), Earlier::default());
-        // A new row in the place of one that did not come back.
+        // A new row has the place of one that did not come back.
         assert_eq!(again.take(&[attempt(7, 1)]), Earlier::default());
     }
 

@@ -148,7 +148,7 @@ struct Answer {
 /// A request without an answer.
 struct Unanswered {
     failed: Failure,
-    /// What is to be known when it is sent again.
+    /// What the next request has to know, if it is sent again.
     again: Option<Earlier>,
 }
 

@@ -24,8 +24,8 @@ const MOST_RESENDS: usize = 5;
 /// A request that has no response.
 pub(super) struct NoReply {
     pub(super) broken: Broken,
-    /// What is to be known when it is sent again, if that is harmless and worth it. It is a request
-    /// more to its server, and so a call more.
+    /// What the next request has to know, if to send it again is harmless and worth it. It is a
+    /// request more to its server, and so a call more.
     pub(super) again: Option<Earlier>,
 }
 

@@ -23,9 +23,10 @@ from sparkawait._flights.settings import Mode
 from sparkawait.functions import AsyncFunction, FunctionContext, NativeFunction, Row
 from sparkawait.secrets import Secret
 
-HELD_PER_CALL = 100
-"""In the ordered mode, rows held for each call in flight. A straggler keeps those behind it from
-leaving; with room to hold them, it does not keep further calls from being made."""
+HELD_PER_CALL = {"ordered": 100, "unordered": 2}
+"""Rows held for each call in flight. A straggler keeps those behind it from leaving in the ordered
+mode; with room to hold them, it does not keep further calls from being made. In a chain, a row
+that one lookup has answered needs room until the next one can begin with it."""
 
 
 def enrich(
@@ -54,7 +55,7 @@ def enrich(
             lookup,
             chain=number > 0,
             max_concurrency=max_concurrency,
-            capacity=HELD_PER_CALL * max_concurrency if mode == "ordered" else None,
+            capacity=HELD_PER_CALL[mode] * max_concurrency,
             timeout="10 min",
             attempt_timeout="30s",
             retry=sa.retry.exponential_backoff(5, "50ms", "2s"),

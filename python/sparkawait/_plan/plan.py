@@ -232,7 +232,7 @@ class Plan:
     branches: tuple[Plan, ...] = ()
     journal: JournalPlan | None = None
 
-    @property
+    @cached_property
     def function_name(self) -> str:
         """The function's name for messages."""
         return self.name or self.function.name
@@ -585,7 +585,7 @@ def _told(value: Any) -> Any:
 def without(schema: pa.Schema, hidden: Collection[str]) -> pa.Schema:
     """Returns `schema` without some columns."""
     # Of fields: a schema of a schema comes through the C interface, which ends names at a NUL.
-    fields = [field for field in schema if field.name not in hidden]
+    fields = [field for field in schema if field.name not in hidden] if hidden else [*schema]
     return pa.schema(fields, metadata=cast("Any", schema.metadata))
 
 

@@ -118,6 +118,11 @@ impl BatchRows {
         self.rows.clone()
     }
 
+    /// The row that was handed out last.
+    pub fn last_row(&self) -> Option<u32> {
+        self.rows.start.checked_sub(1)
+    }
+
     /// Whether every row has been handed out.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
@@ -126,7 +131,7 @@ impl BatchRows {
     /// Takes the row back that was handed out last; returns false if that was another one.
     #[must_use]
     pub fn put_back(&mut self, row: RowRef) -> bool {
-        let is_last = row.batch == self.batch && self.rows.start.checked_sub(1) == Some(row.row);
+        let is_last = row.batch == self.batch && self.last_row() == Some(row.row);
         if is_last {
             self.rows.start = row.row;
         }

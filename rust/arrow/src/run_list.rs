@@ -36,6 +36,11 @@ impl Run {
         self.source == Self::NULLS
     }
 
+    /// The row that would make it longer, and its source: of [`NULLS`](Self::NULLS) if none would.
+    const fn next(&self) -> (u32, u32) {
+        if self.step == 1 { (self.source, self.start + self.len) } else { (Self::NULLS, 0) }
+    }
+
     /// Whether it is one row over and over.
     fn is_repeat(&self) -> bool {
         self.step == 0 && !self.is_nulls()
@@ -58,12 +63,14 @@ impl Run {
 ///
 /// One entry takes 16 bytes, whatever its length: rows that arrive in order
 /// over one source take no memory at all.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct RunList {
     /// Oldest first.
     runs: VecDeque<Run>,
     /// The run behind those, which may grow; of no rows if there is none.
     last: Run,
+    /// Its [next](Run::next) row, which is compared with each that comes.
+    next: (u32, u32),
     /// Runs of one row over and over.
     repeats: usize,
     weighed: Weighed,
@@ -78,14 +85,21 @@ struct Weighed {
     bytes: usize,
 }
 
+impl Default for RunList {
+    fn default() -> Self {
+        let (runs, last) = (VecDeque::new(), Run::default());
+        Self { runs, last, next: last.next(), repeats: 0, weighed: Weighed::default() }
+    }
+}
+
 impl RunList {
     /// Appends `len` rows of `source` from `start` on.
     #[inline]
     pub(crate) fn push(&mut self, source: u32, start: u32, len: u32) {
         debug_assert!(len > 0, "a run has at least one row");
-        let last = &mut self.last;
-        if last.source == source && last.step == 1 && last.start + last.len == start {
-            last.len += len;
+        if self.next == (source, start) {
+            self.last.len += len;
+            self.next.1 += len;
             return;
         }
         self.begin(Run { source, start, len, step: 1 });
@@ -95,6 +109,7 @@ impl RunList {
     #[inline]
     fn begin(&mut self, run: Run) {
         let before = std::mem::replace(&mut self.last, run);
+        self.next = run.next();
         if before.len > 0 {
             self.runs.push_back(before);
         }
@@ -151,6 +166,7 @@ impl RunList {
         }
         debug_assert!(missing == 0, "{missing} of {rows} rows are not in the list");
         self.last = self.runs.pop_back().unwrap_or_default();
+        self.next = self.last.next();
         window
     }
 

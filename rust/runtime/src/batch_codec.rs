@@ -94,9 +94,9 @@ pub trait BatchCodec {
         false
     }
 
-    /// Returns what a record that [`next_element`](Self::next_element) gave came to before, if that is
-    /// known: it is not called.
-    fn known(&self, _record: &Self::Element) -> Option<Known<Self::Results, Self::Failure>> {
+    /// Returns what the record that [`next_element`](Self::next_element) gave last came to before, if
+    /// that is known: it is not called.
+    fn known(&self) -> Option<Known<Self::Results, Self::Failure>> {
         None
     }
 

@@ -173,20 +173,14 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
     ) -> Result<bool, X::Error> {
         loop {
             match self.codec.next_element() {
-                Some(StreamElement::Record(InputRecord { record, key, channel, .. }))
-                    if self.codec.has_known()
-                        && let Some(known) = self.codec.known(&record.value) =>
-                {
-                    let Known { outcome, attempts } = known;
-                    let (places, outcome) = ((channel, key), (outcome, attempts));
-                    let put = self.operator.process_completed(record, places, outcome, now);
-                    if let Err(refused) = put {
-                        return self.codec.put_back(refused.element).map(|()| false);
-                    }
-                    return Ok(true);
-                }
                 Some(StreamElement::Record(InputRecord { record, key, channel, price })) => {
-                    let put = self.operator.process_element_for(price, channel, record, key, now);
+                    let known = if self.codec.has_known() { self.codec.known() } else { None };
+                    let put = if let Some(Known { outcome, attempts }) = known {
+                        let (places, outcome) = ((channel, key), (outcome, attempts));
+                        self.operator.process_completed(record, places, outcome, now)
+                    } else {
+                        self.operator.process_element_for(price, channel, record, key, now)
+                    };
                     if let Err(refused) = put {
                         return self.codec.put_back(refused.element).map(|()| false);
                     }

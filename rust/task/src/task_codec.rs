@@ -261,6 +261,7 @@ impl TaskCodec {
     }
 
     /// Lets a journal forget a row that is emitted, and its calls, if no column tells of them.
+    #[inline(never)]
     fn leave_journal(&mut self, row: RowRef) {
         let Some(journal) = &mut self.journal else { return };
         journal.forget(self.rows.inputs().ordinal(row));
@@ -373,8 +374,8 @@ impl BatchCodec for TaskCodec {
         self.journal.as_ref().is_some_and(|it| it.has_known())
     }
 
-    fn known(&self, row: &RowRef) -> Option<KnownOutcome<ResultRows, Box<CallFailure>>> {
-        self.journal.as_ref()?.known(row.row)
+    fn known(&self) -> Option<KnownOutcome<ResultRows, Box<CallFailure>>> {
+        self.journal.as_ref()?.known(self.pending.as_ref()?.last_row()?)
     }
 
     fn has_journal(&self) -> bool {
@@ -516,7 +517,9 @@ impl BatchCodec for TaskCodec {
         let row = emitted.record.value;
         match emitted.outcome {
             Ok(results) if !results.is_empty() => {
-                self.leave_journal(row);
+                if self.journal.is_some() {
+                    self.leave_journal(row);
+                }
                 self.rows.push(row, results);
             }
             Ok(nothing) => self.emit_without_result(row, nothing, emitted.attempts),

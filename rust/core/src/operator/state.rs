@@ -127,6 +127,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     ///
     /// [`QueueFull`] gives the record back while `capacity` records are held, while restored records
     /// are replayed, and after a failure or close.
+    #[inline(never)]
     pub fn process_completed(
         &mut self,
         record: StreamRecord<E>,

@@ -79,6 +79,8 @@ impl<T, R> StreamElementQueue<T, R> for OrderedStreamElementQueue<T, R> {
         }
     }
 
+    #[expect(clippy::inline_always, reason = "once per record")]
+    #[inline(always)]
     fn complete(&mut self, id: EntryId, result: R) -> Result<(), NotPending> {
         let record = self.record_mut(id).filter(|it| it.result.is_none()).ok_or(NotPending)?;
         fill(&mut record.result, result);

@@ -86,7 +86,14 @@ impl TaskCodec {
     fn keep(&mut self, attempt: AttemptId, results: ResultRows, handled: Handled) {
         if !is_kept(handled) {
             self.rows.discard(results);
-        } else if let Some(journal) = &mut self.journal
+        } else if self.journal.is_some() {
+            self.keep_in_journal(attempt, results, handled);
+        }
+    }
+
+    #[inline(never)]
+    fn keep_in_journal(&mut self, attempt: AttemptId, results: ResultRows, handled: Handled) {
+        if let Some(journal) = &mut self.journal
             && handled != Handled::TimeoutAnswered
         {
             journal.keep(attempt, results);

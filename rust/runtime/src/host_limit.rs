@@ -429,11 +429,9 @@ impl HostPlaces {
         // It always has a new value.
         self.seen.fetch_update(order, order, settled).unwrap_or_default();
     }
-}
 
-impl HostPlaces {
-    /// Learns from the reply to a call that started at `started` what is `left` for all; of that the service had not counted `in_flight` yet, or what all have taken since that start,
-    /// which is returned.
+    /// Learns from the reply to a call that started at `started` what is `left` for all; of that the service
+    /// had not counted `in_flight` yet, or what all have taken since that start, which is returned.
     ///
     /// It lowers the limit for all, and never raises it.
     pub fn lower_to(

@@ -102,7 +102,7 @@ fn whoever_opens_the_page_shares_its_limits() {
 }
 
 #[test]
-fn a_dear_call_has_its_turn_as_soon_as_a_cheap_one() {
+fn a_dear_call_has_its_place_as_soon_as_a_cheap_one() {
     let directory = Directory::new("dear");
     let shared = open(&directory.page(), "api", limit(1000, 50));
     let (mut now, horizon) = (ProcessingTime::from_nanos(7), Duration::from_millis(3));

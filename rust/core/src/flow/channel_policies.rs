@@ -321,9 +321,7 @@ impl ChannelPolicies {
 
     /// Asks those again who said that a call of a record will never start: they may have more by now.
     pub(super) fn ask_again(&mut self, id: ChannelId, costs: &Costs, now: ProcessingTime) {
-        let own = self.channels.get_mut(id.0 as usize).map(|it| &mut it.limits);
-        let all = own.into_iter().chain(&mut self.shared);
-        all.for_each(|it| it.ask_again(now, costs, Line::Records));
+        self.paid_by(id).for_each(|it| it.ask_again(now, costs, Line::Records));
     }
 
     /// Returns why a call of a record that costs as much will never start, if that is so.

@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_is_kept_for_a_call_that_comes_a_little_late() {
+    fn a_place_is_kept_for_a_call_that_comes_a_little_late() {
         let mut tasks = limited_together::<2>(3, 1);
         for it in &mut tasks {
             it.ask(at(7), 1, RECORDS);
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_ends_gives_back_a_turn_that_has_not_come_and_no_other() {
+    fn a_task_that_ends_gives_back_a_place_that_has_not_come_and_no_other() {
         let rate = limit(3, 1).rate.unwrap();
         let config = LimitConfig::new(rate);
         let source: Arc<dyn Ledger> = Arc::new(Together(rate, Mutex::default()));

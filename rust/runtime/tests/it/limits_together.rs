@@ -150,7 +150,7 @@ fn calls_beside_another(burst: u64, costs: fn(u64) -> u64, first_hangs: bool, si
 }
 
 #[test]
-fn a_slow_call_that_waits_for_a_second_one_takes_nobodys_turn() {
+fn a_slow_call_that_waits_for_a_second_one_takes_nobodys_place() {
     let first_is_dear = |row: u64| if row == 0 { 100 } else { 50 };
     let first_is_cheap = |row: u64| if row == 0 { 7 } else { 50 };
     let all_differ = |row: u64| match row % 5 {

@@ -17,6 +17,7 @@ mod held;
 mod pools;
 pub mod requests;
 mod settled;
+mod silence;
 mod site;
 
 use budget::Budget;
@@ -109,11 +110,14 @@ impl Model {
         let operator = self.sites[site].operator;
         let id = self.arrive(operator, path, now)?;
         let at = self.arrived[operator][&id].at;
-        self.check_key(operator, id, path, now)?;
+        let holder = self.check_key(operator, id, path, now)?;
         let of_head = operator == 0;
         let here = &mut self.sites[site];
         if !here.rows.contains_key(&id) {
             here.first_call_in_order(of_head, path)?;
+            if of_head && self.scenario.parts.is_none() {
+                here.check_patience(holder.and_then(|it| here.rows.get(&it)), path, now)?;
+            }
             here.rows.insert(id, Row::new(path, at));
         }
         here.check_pause(path, now)?;
@@ -181,11 +185,11 @@ impl Model {
         Ok(())
     }
 
-    /// One row of a key at a time.
-    fn check_key(&mut self, operator: usize, id: Id, path: &Path, now: u64) -> Checked {
+    /// One row of a key at a time; returns the one before it.
+    fn check_key(&mut self, operator: usize, id: Id, path: &Path, now: u64) -> Checked<Option<Id>> {
         let (Mode::KeyOrdered, Some(key)) = (self.scenario.operators[operator].mode, path.key)
         else {
-            return Ok(());
+            return Ok(None);
         };
         let holder = self.key_holders[operator].get(&key).copied();
         if let Some(holder) = holder.filter(|it| *it != id)
@@ -195,7 +199,7 @@ impl Model {
             return Err(Broken::new("one row of a key at a time", what));
         }
         self.key_holders[operator].insert(key, id);
-        Ok(())
+        Ok(holder)
     }
 
     /// Whether a row is done at all functions of an operator, as far as is known.
@@ -342,6 +346,7 @@ impl Model {
             return self.told_what_times_out(site, id, said, now);
         }
         let (keeps_before, here) = (self.keeps_before, &mut self.sites[site]);
+        here.is_answered = true;
         let Some(call) = here.flying.remove(&attempt) else {
             // One of two answers to a call: if the task sees them together, it hears the pause of each.
             if let (Said::Failure { pause: Some(_), .. }, Some(row)) = (said, here.rows.get(&id)) {

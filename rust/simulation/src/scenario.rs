@@ -201,6 +201,7 @@ impl Scenario {
         drawn.draw_panics(seed);
         drawn.draw_pools(seed);
         drawn.draw_contention(seed);
+        drawn.draw_silence(seed);
         drawn.draw_journal(seed);
         drawn.sound()
     }
@@ -266,20 +267,38 @@ impl Scenario {
         }
     }
 
-    /// Draws, for a few tasks, others that always want more of a limit whose rows have costs of their own,
-    /// with second calls beside slow ones.
+    /// Draws, for a few tasks, others that always want more of a limit whose rows have costs of their own:
+    /// with second calls beside slow ones, and with calls that cost ten times what was thought.
     fn draw_contention(&mut self, seed: u64) {
         let random = &mut Random(seed.wrapping_mul(0x5851_F42D_4C95_7F2D) ^ 0x636F_6E74);
         if !random.in_a_hundred(4) {
             return;
         }
-        self.batches = vec![31, 13, 7];
+        let is_underpriced = random.in_a_hundred(40);
+        self.batches = if is_underpriced { vec![97, 31, 13] } else { vec![31, 13, 7] };
         (self.parts, self.end, self.pools) = (None, End::Input, Vec::new());
         (self.feed_gap, self.consumer_pause) = (1, 0);
         self.operators.truncate(1);
         self.operators[0].calls.truncate(1);
         self.operators[0].capacity = 97;
-        self.calls_mut().for_each(|it| it.contend(random));
+        self.calls_mut().for_each(|it| it.contend(random, is_underpriced));
+    }
+
+    /// Draws, for a few tasks, a destination that never answers, and rows that wait for others of their key.
+    fn draw_silence(&mut self, seed: u64) {
+        let random = &mut Random(seed.wrapping_mul(0x5851_F42D_4C95_7F2D) ^ 0x7369_6C65);
+        if !random.in_a_hundred(3) {
+            return;
+        }
+        self.batches = vec![1, 2, 1, 3, 1, 2, 1];
+        (self.parts, self.end, self.pools) = (None, End::Input, Vec::new());
+        (self.feed_gap, self.consumer_pause) = (331 * MILLI, 0);
+        self.keys = pick(random, &[3, 5]);
+        self.operators.truncate(1);
+        self.operators[0].calls.truncate(1);
+        (self.operators[0].mode, self.operators[0].capacity) = (Mode::KeyOrdered, 97);
+        self.operators[0].is_fan_out = false;
+        self.calls_mut().for_each(|it| it.fall_silent(random));
     }
 
     /// Draws a journal for some of the tasks of one call.

@@ -198,6 +198,8 @@ pub struct Site {
     /// When each destination replied last, as far as the task knows of it; and what is in the mail.
     pub(super) replied_at: BTreeMap<Option<i64>, u64>,
     pub(super) in_the_mail: Vec<(Option<i64>, u64)>,
+    /// Whether anything was said of any call.
+    pub(super) is_answered: bool,
     /// Calls that each destination has answered.
     pub(super) answers: BTreeMap<Option<i64>, u64>,
     /// Whether it is known which drops take a try: nothing ends but by an answer.
@@ -462,6 +464,7 @@ impl Site {
             begun_at: 0,
             replied_at: BTreeMap::new(),
             in_the_mail: Vec::new(),
+            is_answered: false,
             answers: BTreeMap::new(),
             knows_outages: calls.is_answered(),
             gone_until: BTreeMap::new(),

@@ -198,22 +198,39 @@ impl CallPlan {
     }
 
     /// Lets others always want more of its only limit.
-    pub(super) fn contend(&mut self, random: &mut Random) {
+    pub(super) fn contend(&mut self, random: &mut Random, is_underpriced: bool) {
         (self.cache, self.requests, self.channels, self.hidden) = (None, None, None, None);
         (self.pause, self.adaptive_limit, self.retry_budget, self.stall) = (None, None, None, None);
         (self.attempt_timeout, self.max_wait, self.adaptive_rate) = (None, None, false);
-        self.timeout = Some(3 * SECOND);
+        self.timeout = (!is_underpriced).then_some(3 * SECOND);
         self.pools.clear();
-        self.limits = vec![LimitPlan::contended(random)];
-        self.others = Some(OthersPlan::greedy(random));
+        self.limits = vec![LimitPlan::contended(random, is_underpriced)];
+        self.others = Some(OthersPlan::greedy(pick(random, &[1, 2, 3, 7])));
         self.max_concurrency = pick(random, &[3, 5, 7, 13]);
         self.retry = None;
-        let after = Some(pick(random, &[7 * MILLI, 97 * MILLI]));
-        self.hedge = Some(HedgePlan { after, max_extra: 1.0 });
+        self.hedge = (!is_underpriced).then(|| HedgePlan {
+            after: Some(pick(random, &[7 * MILLI, 97 * MILLI])),
+            max_extra: 1.0,
+        });
         // A second call is to help where one is slow, until then.
-        let never = 13;
+        let never = if is_underpriced { 0 } else { 13 };
         self.script =
             Script { least: MILLI, most: 7 * MILLI, late: 0, never, pauses: 0, ..self.script };
+    }
+
+    /// Lets its destination never answer, with second calls beside all first ones.
+    pub(super) fn fall_silent(&mut self, random: &mut Random) {
+        (self.cache, self.requests, self.channels, self.hidden) = (None, None, None, None);
+        (self.pause, self.adaptive_limit, self.retry_budget, self.others) =
+            (None, None, None, None);
+        (self.attempt_timeout, self.adaptive_rate) = (None, false);
+        (self.limits, self.pools) = (Vec::new(), Vec::new());
+        self.timeout = Some(SECOND + 300_000_007);
+        self.max_wait = Some(pick(random, &[MILLI, 13 * MILLI + 1, 97 * MILLI]));
+        self.max_concurrency = pick(random, &[7, 13]);
+        self.hedge = Some(HedgePlan { after: Some(7 * MILLI), max_extra: 1.0 });
+        self.stall = Some(StallPlan { from: 0, lasts: u64::MAX, channel: None });
+        self.script.pauses = 0;
     }
 
     /// Its limits, without a bound where others take from one: what is settled is theirs, too.

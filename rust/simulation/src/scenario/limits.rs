@@ -34,6 +34,9 @@ pub struct LimitPlan {
     /// Whether replies say how much of it is left.
     #[serde(default)]
     pub is_told: bool,
+    /// How many times what they were charged calls have cost, as their replies say; none: it differs.
+    #[serde(default)]
+    pub times: u64,
 }
 
 impl LimitPlan {
@@ -49,7 +52,17 @@ impl LimitPlan {
         let is_of_rows = random.in_a_hundred(25);
         let is_settled = random.in_a_hundred(40);
         let is_told = random.in_a_hundred(30);
-        Self { permits, period, burst, cost, is_of_rows, is_per_channel, is_settled, is_told }
+        Self {
+            permits,
+            period,
+            burst,
+            cost,
+            is_of_rows,
+            is_per_channel,
+            is_settled,
+            is_told,
+            times: 0,
+        }
     }
 
     /// The limit as an operator counts it.
@@ -60,7 +73,7 @@ impl LimitPlan {
     }
 
     /// What a limit is that others always want more of.
-    pub(super) fn contended(random: &mut Random) -> Self {
+    pub(super) fn contended(random: &mut Random, is_underpriced: bool) -> Self {
         Self {
             permits: pick(random, &[97, 333, 1000]),
             period: SECOND,
@@ -68,8 +81,9 @@ impl LimitPlan {
             cost: 1,
             is_of_rows: true,
             is_per_channel: false,
-            is_settled: false,
+            is_settled: is_underpriced,
             is_told: false,
+            times: if is_underpriced { 10 } else { 0 },
         }
     }
 
@@ -148,8 +162,8 @@ pub struct OthersPlan {
 
 impl OthersPlan {
     /// Others who always want more.
-    pub(super) fn greedy(random: &mut Random) -> Self {
-        Self { cost: pick(random, &[1, 2, 3, 7]), share: 97, gives_back: 0 }
+    pub const fn greedy(cost: u64) -> Self {
+        Self { cost, share: 97, gives_back: 0 }
     }
 
     pub(super) fn draw(random: &mut Random) -> Self {

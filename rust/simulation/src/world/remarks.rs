@@ -98,6 +98,9 @@ impl World {
             }
             let Some(charged) = self.model.charged(site, attempt, limit) else { continue };
             let cost = match random.below(1_000) {
+                _ if self.model.sites[site].plan.limits[limit].times > 0 => {
+                    charged * self.model.sites[site].plan.limits[limit].times
+                }
                 // An hour of the limit each, so there are few.
                 0 if random.in_a_hundred(10) => u64::MAX,
                 0..8 => charged * 9 + 7,

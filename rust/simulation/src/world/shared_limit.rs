@@ -92,6 +92,8 @@ pub(super) struct SharedLimit {
     pub(super) used: BTreeMap<u64, u64>,
     /// Since when the task asks and makes no call, and until when it waits for its place or is to ask again.
     wanted: Option<(u64, u64)>,
+    /// Permits that the task has taken, and those that others have.
+    taken: (i128, i128),
     /// Since when the task knows that a service has nothing left, and until when others take nothing.
     pub(super) nothing_left: Option<(u64, u64)>,
     /// A place that others have had all the same, and when it came.
@@ -125,6 +127,7 @@ impl SharedLimit {
             calls: 0,
             used: BTreeMap::new(),
             wanted: None,
+            taken: (0, 0),
             nothing_left: None,
             taken_in_vain: None,
         }
@@ -146,6 +149,7 @@ impl SharedLimit {
                 }
                 Ok(ready) => {
                     let ready = ready.as_nanos();
+                    self.taken.1 += i128::from(cost);
                     *self.used.entry(ready).or_default() += 1;
                     let is_told = |it: &(u64, u64)| at > it.0 && ready < it.1;
                     if self.nothing_left.is_some_and(|it| is_told(&it)) {
@@ -173,6 +177,17 @@ impl SharedLimit {
         // What both had taken before, a place of each, and what others took while it waited.
         let waited = now - since;
         (waited > 2 * self.dearest + 500_000_000).then_some(waited)
+    }
+
+    /// The task has taken permits, or given some back: corrected, so many more than before.
+    pub(super) fn take(&mut self, permits: u64, before: u64) {
+        self.taken.0 += i128::from(permits) - i128::from(before);
+    }
+
+    /// Returns how many permits more than others the task has had, who always want some.
+    pub(super) fn ahead(&self) -> Option<i128> {
+        let is_greedy = self.plan == OthersPlan::greedy(self.plan.cost);
+        (is_greedy && self.calls < MOST_GREEDY_CALLS).then(|| self.taken.0 - self.taken.1)
     }
 
     /// The task has made a call.

@@ -77,6 +77,9 @@ impl Ledger for Source {
             let taken = self.places.reserve(cost, world_now);
             let until = taken.unwrap_or_else(|again| again).as_nanos();
             let waited = limit.asked(until, world_now.as_nanos());
+            if taken.is_ok() {
+                limit.take(cost, 0);
+            }
             (taken.map(here).map_or_else(|at| Answer::At(here(at)), Answer::Ticket), waited)
         });
         let Some((answer, waited)) = taken else { return Answer::OnSettle };
@@ -84,11 +87,15 @@ impl Ledger for Source {
         if let Some(waited) = waited {
             self.shared.world().waited_in_vain(self.place, cost, waited);
         }
+        self.shared.world().check_share(self.place);
         answer
     }
 
     fn settle(&self, taken: u64, actual: u64) {
-        self.with(|_, _| self.places.settle(taken, actual));
+        self.with(|limit, _| {
+            limit.take(actual, taken);
+            self.places.settle(taken, actual);
+        });
         // What others have booked for later by then is used behind what is booked from now on.
         let back = taken.saturating_sub(actual);
         self.shared.world().give_back_shared(self.place.0, back);
@@ -206,6 +213,26 @@ impl World {
         if !limit.is_settled && !limit.is_told && plan.pools.is_empty() {
             let what = format!("{cost} permits for function {site}, {waited} ns");
             self.fail("a call gets its place beside those of others", what);
+        }
+    }
+
+    /// The task has no more of a limit than others who always want some, whatever its calls cost: only
+    /// those in flight were not known to cost as much.
+    fn check_share(&mut self, place: Place) {
+        let here = &self.model.sites[place.0].plan;
+        let limit = here.limits[0];
+        if limit.is_told || limit.is_settled && limit.times == 0 {
+            return;
+        }
+        let calls = here.max_concurrency as u64 + 2;
+        let ahead_of_time = (300 * limit.permits * 1_000_000).div_ceil(limit.period);
+        let of_others = here.others.map_or(0, |it| it.cost);
+        let most = calls * limit.dearest() * limit.times.max(1) + limit.burst + ahead_of_time;
+        let most = i128::from(most + 2 * of_others);
+        let ahead = self.shared_limits.get(&place).and_then(SharedLimit::ahead);
+        if let Some(ahead) = ahead.filter(|it| *it > most) {
+            let what = format!("function {} has had {ahead} permits more, at most {most}", place.0);
+            self.fail("two that always want more have equal shares of a limit", what);
         }
     }
 

@@ -10,7 +10,7 @@ impl Site {
     /// A row is called for the first time, at `now`, that has waited for `holder`, the row of its key before
     /// it: it has not waited too long.
     ///
-    /// Judged where nothing but the number of calls bounds them, and nobody has said anything yet. The first call
+    /// Judged where the number of calls is their only bound, and nobody has said anything yet. The first call
     /// of all shows that a destination is not there when its time has passed. A row ages from then on, if it
     /// waited already: one that came behind it had been called for. The call of `holder` went on all the time, so
     /// the destination was asked.

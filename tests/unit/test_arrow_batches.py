@@ -235,6 +235,21 @@ def test_an_iteration_that_is_cancelled_ends_the_calls():
     assert cancelled.is_set()
 
 
+def test_input_that_somebody_cancels_is_not_at_its_end():
+    async def pages():
+        yield pa.table({"id": range(3)})
+        page = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(page.cancel)
+        await page
+        yield pa.table({"id": range(10)})
+
+    async def read():
+        return [batch async for batch in sa.arrow.unordered_wait(pages(), square)]
+
+    with pytest.raises(sa.AsyncIOError, match="`batches` let a cancellation out"):
+        asyncio.run(read())
+
+
 def test_an_asynchronous_iterator_is_not_read_without_a_loop():
     with pytest.raises(sa.ConfigurationError, match="take the output there, too: `async for batch"):
         list(sa.arrow.ordered_wait(Source(13), square))

@@ -31,7 +31,7 @@ from sparkawait._worker.event_loop import check_may_wait
 from sparkawait._worker.feeder import KNOWN, RecordBatches, opened
 from sparkawait._worker.metrics import SumsOfTasks, TaskMetrics, by_call
 from sparkawait.arrow.task import run
-from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.exceptions import AsyncIOError, ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunctionsLike
 from sparkawait.metrics import Metrics, sums_of
 from sparkawait.options import OPTIONS, WaitArguments, WaitOptions
@@ -113,6 +113,7 @@ class _AsyncBatches(Iterator[Any]):
         """Reads nothing yet."""
         self._batches: AsyncIterator[Any] = aiter(batches)
         self._next: Future[Any] | None = None
+        self._is_closed = False
         self.loop: asyncio.AbstractEventLoop | None = None
 
     def __next__(self) -> Any:
@@ -125,13 +126,22 @@ class _AsyncBatches(Iterator[Any]):
         self._next = asyncio.run_coroutine_threadsafe(_next_of(self._batches), self.loop)
         try:
             found = self._next.result()
-        except CancelledError:  # nobody takes the output any more
+        except CancelledError as error:
+            if not self._is_closed:
+                # Not the end of the input: rows would be missing, and nobody would know.
+                msg = (
+                    "`batches` let a cancellation out, so its further rows are not known; catch"
+                    " `asyncio.CancelledError` where it awaits what others may cancel"
+                )
+                raise AsyncIOError(msg, ErrorKind.INPUT_INVALID) from error
             found = None
         if found is None:
             raise StopIteration
         return found[0]
 
     def close(self) -> None:
+        """Gives up: nobody takes the output any more."""
+        self._is_closed = True
         if self._next is not None:
             self._next.cancel()
 

@@ -214,6 +214,20 @@ def add_note(error: BaseException, note: str) -> None:
     error.__notes__ = [*notes, note]  # pyright: ignore[reportAttributeAccessIssue]
 
 
+def text_of(error: BaseException) -> str:
+    """Returns what an exception says: nothing where making its text raises."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - a text of the user's may raise anything
+        return ""
+
+
+def described(error: BaseException) -> str:
+    """Returns the class of an exception and what it says, as the operator tells of it."""
+    name, text = type(error).__qualname__, text_of(error)
+    return f"{name}: {text}" if text else name
+
+
 def leaves(error: BaseException) -> tuple[BaseException, ...]:
     """Returns the exceptions that `error` stands for: those of a group, however nested, or itself.
 
@@ -236,7 +250,7 @@ def spokesman(error: BaseException) -> BaseException:
         return error
     if len(set(map(type, members))) == 1:
         return members[0]
-    named = "; ".join(f"{type(it).__qualname__}: {it}" for it in members[:2])
+    named = "; ".join(map(described, members[:2]))
     message = f"{getattr(error, 'message', '')}: {named}"
     # Another group, because the message of a group cannot be changed. It is an `ExceptionGroup`
     # where all members are of class `Exception`.

@@ -16,7 +16,14 @@ from sparkawait._core import Row
 from sparkawait._plan.plan import Plan
 from sparkawait._worker.batch_lines import CallSize, Divided, Doubt, Line, Timers, asked_alone
 from sparkawait._worker.runner import Parts, Runner
-from sparkawait.exceptions import AsyncFunctionError, AsyncIOError, ErrorKind, ResultError, leaves
+from sparkawait.exceptions import (
+    AsyncFunctionError,
+    AsyncIOError,
+    ErrorKind,
+    ResultError,
+    leaves,
+    text_of,
+)
 from sparkawait.limits import Batch
 from sparkawait.retry import RetryAfter, announced_delay, answered_status
 
@@ -236,7 +243,7 @@ class Call(ABC):
         self._rows = rows
         self.task = asyncio.Task(self._run(), loop=runner.loop, name="sparkawait-batch")
         # Not in `_run`, which never begins if the task is cancelled before its first step.
-        self.task.add_done_callback(lambda _: runner.call_done(self), context=runner.context)
+        self.task.add_done_callback(self._ended, context=runner.context)
 
     @abstractmethod
     def cancel_rows(self, ids: set[int]) -> None:
@@ -249,6 +256,14 @@ class Call(ABC):
     @abstractmethod
     async def _make(self) -> None:
         """Calls the function for the rows that are wanted, and takes the outcome."""
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            # No outcome of the function, which is taken where it is called. Without one of their
+            # own its rows would wait for ever; those that have one keep it.
+            self._runner.replies.fail(self._rows, error, ErrorKind.INTERNAL, final=True)
+        self._runner.call_done(self)
 
     async def _run(self) -> None:
         # Read by the watchdog.
@@ -380,7 +395,7 @@ class BatchCall(Call):
             return
         # Whatever it waited for may have been done, so a second time is for `retry` to say.
         failed = AsyncFunctionError(
-            f"{error}; the function read another row of this batch after it had waited for"
+            f"{text_of(error)}; the function read another row of this batch after it had waited for"
             " something; have it read its columns before that, or set `split_on_error` or `retry`",
             ErrorKind.USER_FUNCTION_FAILED,
         )
@@ -406,7 +421,9 @@ class BatchCall(Call):
 def _unreadable(rows: list[Row], error: BaseException) -> dict[Row, AsyncIOError]:
     """Returns the rows whose text in the column that `error` is about is not UTF-8."""
     found: dict[Row, AsyncIOError] = {}
-    named = (getattr(leaf, "__sparkawait_column__", None) for leaf in leaves(error))
+    # Those of others may answer any name.
+    ours = (leaf for leaf in leaves(error) if isinstance(leaf, AsyncIOError))
+    named = (getattr(leaf, "__sparkawait_column__", None) for leaf in ours)
     for column in dict.fromkeys(it for it in named if it is not None):
         for row in rows:
             try:

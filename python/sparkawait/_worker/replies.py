@@ -23,11 +23,13 @@ from sparkawait._checks import shown
 from sparkawait._core import Log, Port, Row, RowGroup
 from sparkawait._plan.plan import Plan
 from sparkawait.exceptions import (
+    AsyncFunctionError,
     AsyncIOError,
     ConfigurationError,
     ErrorKind,
     ResultError,
     spokesman,
+    text_of,
 )
 from sparkawait.rate_limit import Limit
 from sparkawait.retry import pause_after, plain_headers
@@ -237,20 +239,31 @@ class Replies:
 
     def fail(
         self,
-        row: Row | RowGroup,
+        row: Row | RowGroup | list[Row],
         error: BaseException,
         kind: ErrorKind = ErrorKind.USER_FUNCTION_FAILED,
         *,
         final: bool = False,
     ) -> None:
-        """Takes the exception that ended an attempt at `row`.
+        """Takes the exception that ended an attempt at `row`. Raises nothing.
 
         Args:
-            row: The row, or a group of rows.
+            row: The row, or several.
             error: The exception; a predicate that raises replaces it.
             kind: Stable name of the case.
             final: Whether the row is not to be tried again, whatever the strategy says.
         """
+        try:
+            self._fail(row, error, kind, final=final)
+        except BaseException as broken:  # noqa: BLE001 - a row without an outcome would hang
+            msg = f"the exception, a `{type(error).__qualname__}`, cannot be read"
+            told = AsyncFunctionError(msg, ErrorKind.USER_FUNCTION_FAILED)
+            told.__cause__ = broken
+            self._port.fail(row, told, kind.value, False, None, None)  # noqa: FBT003
+
+    def _fail(
+        self, row: Row | RowGroup | list[Row], error: BaseException, kind: ErrorKind, *, final: bool
+    ) -> None:
         _explain(error)
         wants_retry, delay = False, None
         pause = None if final else pause_after(error)
@@ -337,5 +350,5 @@ _RUNNING = ("cannot be called from a running event loop", "This event loop is al
 
 def _explain(error: BaseException) -> None:
     """Says in an exception what to write instead, where it tells of a loop that runs already."""
-    if type(error) is RuntimeError and str(error).endswith(_RUNNING):
-        error.args = (f"{error}; the function runs on one: `await` the coroutine instead",)
+    if type(error) is RuntimeError and (text := text_of(error)).endswith(_RUNNING):
+        error.args = (f"{text}; the function runs on one: `await` the coroutine instead",)

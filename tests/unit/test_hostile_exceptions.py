@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exceptions that cannot be read, as those of some clients: their rows fail all the same, at once."""
+"""Exceptions and records that cannot be read, as those of some clients: only their rows fail."""
 
+import dataclasses
 import sys
 
 import pytest
@@ -9,7 +10,6 @@ import sparkawait as sa
 from sparkawait import arrow
 from sparkawait._worker import batching
 from sparkawait.exceptions import described, text_of
-
 
 if sys.version_info < (3, 11):
     from exceptiongroup import ExceptionGroup
@@ -125,3 +125,72 @@ def test_what_has_no_text_is_described_by_its_class():
     assert text_of(NoTextError()) == ""
     assert described(NoTextError()) == "NoTextError"
     assert described(KeyError("why")) == "KeyError: 'why'"
+
+
+@dataclasses.dataclass
+class Unset:
+    """One of its values is not there unless somebody sets it."""
+
+    a: int
+    b: int = dataclasses.field(init=False)
+
+
+class LazyKeys:
+    """Reads its names when it is asked for them."""
+
+    def keys(self):
+        raise ConnectionError("the connection was closed")
+
+    def __getitem__(self, name):
+        return 7
+
+
+class LazyValues(LazyKeys):
+    """Reads its values then."""
+
+    def keys(self):
+        return ["a", "b"]
+
+    def __getitem__(self, name):
+        raise ConnectionError("the connection was closed")
+
+
+class Model:
+    """As a model of pydantic with a serializer of its own is."""
+
+    def model_dump(self):
+        raise ValueError("3 cannot be written")
+
+
+class Short(tuple):
+    """Has fewer values than names."""
+
+    __slots__ = ()
+    _fields = ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        (Unset(3), "`Unset` cannot be read: AttributeError"),
+        (LazyKeys(), "`LazyKeys` cannot be read: ConnectionError"),
+        (LazyValues(), "`LazyValues` cannot be read: ConnectionError"),
+        (Model(), "`Model` cannot be read: ValueError"),
+        (Short((3,)), "`Short` cannot be read: ValueError"),
+    ],
+    ids=["unset", "keys", "values", "model", "short"],
+)
+@pytest.mark.parametrize("if_result", [None, lambda results: False], ids=["plain", "asked"])
+def test_a_record_that_cannot_be_read_fails_its_row_alone(record, why, if_result):
+    @sa.async_function("a int, b int")
+    async def function(row):
+        return record if row.x == 7 else {"a": row.x, "b": 1}
+
+    retry = sa.retry.fixed_delay(2, "7ms", if_result=if_result) if if_result else 0
+    out = arrow.ordered_wait({"x": [3, 7, 13]}, function, on_error="capture", retry=retry)
+
+    rows = out.to_table().to_pylist()
+    assert [row["a"] for row in rows] == [3, None, 13]
+    error = rows[1]["error"]
+    assert (error["kind"], error["attempts"]) == ("result-schema-mismatch", 1)
+    assert error["message"] == f"a returned {why}"

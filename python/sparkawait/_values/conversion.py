@@ -335,8 +335,18 @@ def fields_of(value: object) -> Mapping[str, Any] | None:
 
     Read are mappings and what has ``keys`` and items, dataclasses, NamedTuples, rows of PySpark and
     values of its user-defined types, models of pydantic and classes of attrs.
+
+    Raises:
+        ResultError: If it cannot be read, whatever it raises then.
     """
-    return _reader_of(type(value))(value)
+    try:
+        return _reader_of(type(value))(value)
+    except ResultError:
+        raise
+    except Exception as error:
+        # Of the error its class alone: what it says may have contents of the row.
+        msg = f"a returned `{_name(value)}` cannot be read: {type(error).__qualname__}"
+        raise ResultError(msg, ErrorKind.RESULT_SCHEMA_MISMATCH) from error
 
 
 def rows_of(

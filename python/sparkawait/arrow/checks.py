@@ -34,7 +34,7 @@ from sparkawait._schema.answers import USAGE, Answers
 from sparkawait._schema.types import Model
 from sparkawait._values.results import ResultBuilder
 from sparkawait.arrow.again import Again, Run
-from sparkawait.exceptions import AsyncFunctionError, ErrorKind, ResultError
+from sparkawait.exceptions import AsyncFunctionError, ErrorKind, ResultError, described
 from sparkawait.functions import FunctionContext, NativeFunction
 from sparkawait.outcomes import ERROR_TYPE
 
@@ -547,10 +547,12 @@ def _shortened(words: str) -> str:
 
 def _told(error: Exception) -> str:
     """Returns what a rule says of a row, without its contents."""
-    if not hasattr(error, "errors"):
-        return f"{type(error).__name__}: {error}"
-    found = cast("Any", error).errors(include_url=False, include_context=False, include_input=False)
-    shown = [f"{'.'.join(map(str, it['loc'])) or 'the row'}: {it['msg']}" for it in found]
+    options = {"include_url": False, "include_context": False, "include_input": False}
+    try:
+        found = cast("Any", error).errors(**options)
+        shown = [f"{'.'.join(map(str, it['loc'])) or 'the row'}: {it['msg']}" for it in found]
+    except Exception:  # noqa: BLE001 - none of pydantic, and it may raise anything
+        return described(error)
     return "; ".join(shown[:_MOST_SHOWN] + [".."] * (len(shown) > _MOST_SHOWN))
 
 

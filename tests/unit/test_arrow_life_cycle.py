@@ -12,6 +12,7 @@ from sparkawait import AsyncFunction, Tuning, arrow, async_function
 from sparkawait._plan.resolve import resolve_unpickled
 from sparkawait._worker import life_cycle
 from sparkawait._worker.event_loop import event_loop_thread
+from sparkawait._worker.feeder import Feeder
 from sparkawait.exceptions import AsyncFunctionError, ErrorKind
 from sparkawait.testing import simulated
 
@@ -93,6 +94,21 @@ def test_a_close_that_fails_does_not_hide_the_failure_of_the_task():
         list(arrow.ordered_wait(batches(2), function))
     assert isinstance(info.value.__cause__, ValueError)
     assert function.steps[-1] == "close"
+
+
+def test_a_task_whose_wait_for_close_is_interrupted_takes_no_further_input(monkeypatch):
+    # As by a signal: nothing that `close` of a function raises gets here.
+    close, ended = life_cycle.Functions.close, []
+
+    def interrupted(self, *, finished):
+        close(self, finished=finished)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(life_cycle.Functions, "close", interrupted)
+    monkeypatch.setattr(Feeder, "join", lambda feeder: ended.append(feeder))  # noqa: PLW0108
+    with pytest.raises(KeyboardInterrupt):
+        list(arrow.ordered_wait(batches(2), double))
+    assert len(ended) == 1
 
 
 def endless():

@@ -127,6 +127,23 @@ def test_what_has_no_text_is_described_by_its_class():
     assert described(KeyError("why")) == "KeyError: 'why'"
 
 
+@pytest.mark.parametrize("phase", ["open", "close"])
+def test_open_and_close_that_raise_what_has_no_text_are_told_by_its_class(phase):
+    class Client(sa.AsyncFunction):
+        schema = "y int"
+
+        async def async_invoke(self, row):
+            return 1
+
+    def fails(self, *context):
+        raise NoTextError
+
+    setattr(Client, phase, fails)
+    with pytest.raises(sa.AsyncFunctionError, match=f"{phase}` failed: NoTextError\n") as info:
+        arrow.ordered_wait({"x": [7]}, Client()).to_table()
+    assert info.value.kind == f"{phase}-failed"
+
+
 @dataclasses.dataclass
 class Unset:
     """One of its values is not there unless somebody sets it."""

@@ -148,8 +148,10 @@ class HeldTask:
     def close(self) -> None:
         """Cancels all calls and closes the functions. Idempotent."""
         self._task.close()
-        error = self._functions.close(finished=False)
-        self._stack.close()
+        try:
+            error = self._functions.close(finished=False)
+        finally:
+            self._stack.close()
         if error is not None:
             _logger.warning("after the task had ended: %s", error, exc_info=error.__cause__)
 

@@ -34,7 +34,7 @@ from sparkawait._worker.runner import (
     PhaseExpiredError,
     Runner,
 )
-from sparkawait.exceptions import AsyncFunctionError, ErrorKind, spokesman
+from sparkawait.exceptions import AsyncFunctionError, ErrorKind, described, spokesman
 from sparkawait.functions import AsyncFunction, DeclaredFunction, FunctionContext, NativeFunction
 
 _logger = logging.getLogger("sparkawait")
@@ -164,7 +164,7 @@ class LifeCycle:
             raise self._expired("open", self._setup_timeout or 0)
         if error is not None:
             error = spokesman(error)
-            msg = f"`{plan.function_name}.open` failed: {type(error).__name__}: {error}"
+            msg = f"`{plan.function_name}.open` failed: {described(error)}"
             raise AsyncFunctionError(msg, ErrorKind.OPEN_FAILED) from error
         # Not before: an `open` that loads a model may block the loop for long, and has a bound of
         # its own.
@@ -210,7 +210,7 @@ class LifeCycle:
         if isinstance(error, PhaseExpiredError):
             return self._expired("close", grace, gives_more=finished)
         error = spokesman(error)
-        msg = f"`{self._plan.function_name}.close` failed: {type(error).__name__}: {error}"
+        msg = f"`{self._plan.function_name}.close` failed: {described(error)}"
         failure = AsyncFunctionError(msg, ErrorKind.CLOSE_FAILED)
         failure.__cause__ = error
         return failure

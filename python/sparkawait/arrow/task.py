@@ -34,7 +34,7 @@ from sparkawait._worker.life_cycle import Functions
 from sparkawait._worker.metrics import TaskMetrics, metrics_of_call, metrics_of_chain
 from sparkawait._worker.too_many import TooMany
 from sparkawait.arrow.checks import checks_of, judge_of, leaving
-from sparkawait.exceptions import AsyncIOError
+from sparkawait.exceptions import AsyncFunctionError, AsyncIOError
 from sparkawait.functions import FunctionContext
 
 __all__ = ["run"]
@@ -133,8 +133,7 @@ def run(
                     task.close()
                     # No call begins any more, and Spark may kill this process before they end.
                     metrics.report()
-                error = functions.close(finished=finished)
-                _end(task, feeder, commits)
+                error = _end(functions, task, feeder, commits, finished=finished)
                 metrics.report()
                 _tell_of_retries(chain.operators, task.metrics())
                 if error is not None:
@@ -168,11 +167,23 @@ def _start(task: _core.Task, feeder: Feeder, commits: Commits | None) -> None:
     feeder.start(task)
 
 
-def _end(task: _core.Task, feeder: Feeder, commits: Commits | None) -> None:
-    task.close()
-    if commits is not None:
-        commits.finish()
-    feeder.join()
+def _end(
+    functions: Functions,
+    task: _core.Task,
+    feeder: Feeder,
+    commits: Commits | None,
+    *,
+    finished: bool,
+) -> AsyncFunctionError | None:
+    """Ends everything; returns why a function could not be closed."""
+    try:
+        return functions.close(finished=finished)
+    finally:
+        # Also where a signal ends the wait for it.
+        task.close()
+        if commits is not None:
+            commits.finish()
+        feeder.join()
 
 
 def _task(

@@ -191,6 +191,24 @@ def test_another_result_fails_the_rows_of_its_call_and_says_what_to_return(funct
     assert kind is None or {error["kind"] for error in errors} == {kind}
 
 
+@pytest.mark.parametrize("data_type", ["string", "array<string>"])
+def test_a_text_that_is_not_utf8_fails_the_rows_of_its_call(data_type):
+    @sa.async_function(f"name {data_type}", batch=batched(7))
+    async def latin(batch):
+        names = pa.array([b"M\xfcller"] * len(batch)).view(pa.string())
+        if data_type != "string":
+            names = pa.ListArray.from_arrays(range(len(batch) + 1), names)
+        return pa.RecordBatch.from_arrays([names], ["name"])
+
+    out = sa.arrow.ordered_wait(table(13), latin, on_error="capture", timeout=None).to_table()
+
+    errors = out["error"].to_pylist()
+    assert [it["kind"] for it in errors] == ["result-schema-mismatch"] * 13
+    assert all(
+        "returned column `name` with data that is not what" in it["message"] for it in errors
+    )
+
+
 def test_only_rows_at_fault_fail_when_calls_are_split():
     calls = []
 

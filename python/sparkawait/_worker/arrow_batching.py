@@ -20,6 +20,7 @@ from sparkawait._core import Row, RowGroup
 from sparkawait._plan.plan import Plan
 from sparkawait._worker.batch_lines import Doubt, Line, asked_alone
 from sparkawait._worker.batching import BatchRunner, Call, is_of_rows, may_be_of_rows
+from sparkawait._worker.feeder import invalid_column
 from sparkawait._worker.runner import Parts
 from sparkawait.exceptions import ErrorKind, ResultError
 
@@ -164,13 +165,18 @@ class ArrowCall(Call):
             runner.port.request(rows)
         try:
             returned = await runner.invoke(rows.record_batch())
-            results = self._results.of(returned, len(rows))
-        except ResultError as error:
-            runner.replies.fail(rows, error, error.kind)
         except BaseException as error:  # noqa: BLE001 - it is the outcome of the rows
             return error
-        else:
-            runner.replies.finish_group(rows, results)
+        try:
+            results = self._results.of(returned, len(rows))
+            try:
+                runner.replies.finish_group(rows, results)
+            except pa.ArrowException:
+                self._results.refuse_data(results)
+        except ResultError as error:
+            runner.replies.fail(rows, error, error.kind)
+        except BaseException as error:  # noqa: BLE001 - whatever a stream of another library raises
+            return error
         return None
 
     async def _look_for_rows_at_fault(self, rows: RowGroup, error: BaseException) -> None:
@@ -265,6 +271,20 @@ class Results:
                 f"{reason}",
                 ErrorKind.RESULT_SCHEMA_MISMATCH,
             )
+
+    def refuse_data(self, batch: pa.RecordBatch) -> NoReturn:
+        """Says which column the extension module has refused.
+
+        Raises:
+            ResultError: Always.
+        """
+        name = invalid_column(batch)
+        column = "columns" if name is None else f"column `{name}`"
+        self._refuse(
+            f"returned {column} with data that is not what its type says, such as a text that is"
+            " not UTF-8",
+            ErrorKind.RESULT_SCHEMA_MISMATCH,
+        )
 
     def _whole(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         for name in self._required:

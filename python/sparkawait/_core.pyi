@@ -118,7 +118,7 @@ class Port:
     def tell(self, rows: list[Row], headers: list[dict[str, str]]) -> None: ...
     def fail(
         self,
-        rows: Row | RowGroup,
+        rows: Row | RowGroup | list[Row],
         error: BaseException,
         kind: str,
         retry: bool,

@@ -287,6 +287,21 @@ def late(split_on_error=False):
     return answer, calls
 
 
+@pytest.mark.parametrize("column", ["text", "day"])
+def test_cells_that_are_not_read_are_counted_by_max_bytes(column):
+    rows = batch([b"a" * 1000, BAD, None, b"c"])
+    if column == "day":
+        days = pa.array([0, 10**7, None, 2], pa.int32()).view(pa.date32())
+        rows = pa.RecordBatch.from_arrays([rows["x"], days], ["x", "day"])
+
+    @sa.async_function("y bigint", batch=sa.Batch(max_rows=3, max_bytes=1024))
+    async def look_away(rows):
+        return [{"y": row.x} for row in rows]
+
+    out = arrow.ordered_wait([rows], look_away, timeout=None)
+    assert [y for it in out for y in it["y"].to_pylist()] == [0, 1, 2, 3]
+
+
 def test_a_batch_that_reads_them_late_is_not_called_again_by_itself():
     answer, calls = late()
 

@@ -224,6 +224,15 @@ class CallSize:
 
 
 def _row_bytes(row: Row) -> int:
-    return sum(
-        len(value) if isinstance(value, (str, bytes)) else _CELL_BYTES for value in row.values()
-    )
+    try:
+        values = row.values()
+    except Exception:  # noqa: BLE001 - of a cell that cannot be read: not all functions read it
+        values = [_cell(row, name) for name in row]
+    return sum(len(value) if isinstance(value, (str, bytes)) else _CELL_BYTES for value in values)
+
+
+def _cell(row: Row, name: str) -> object:
+    try:
+        return row[name]
+    except Exception:  # noqa: BLE001 - it fails the row if its function reads it
+        return None

@@ -2,14 +2,18 @@
 """Functions of record batches, `Batch(arrow=True)`."""
 
 import asyncio
+import contextvars
 import threading
 from collections import Counter
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 import sparkawait as sa
+from sparkawait._worker.arrow_batching import ArrowCall
+from sparkawait._worker.batch_lines import Doubt, Line
 
 ROWS = 1009
 
@@ -227,6 +231,75 @@ def test_only_rows_at_fault_fail_when_calls_are_split():
     assert sorted(failed) == [7, 107, 207, 307]
     assert all(f"no [{i}]" in message for i, message in failed.items())
     assert min(calls) == 1
+
+
+class Group(list):
+    """Numbers of attempts, in the place of a group of rows."""
+
+    numbers = list.copy
+    record_batch = list.copy
+
+    def take(self, numbers):
+        taken = Group(it for it in self if it in numbers)
+        self.drop(numbers)
+        return taken
+
+    def drop(self, numbers):
+        self[:] = [it for it in self if it not in numbers]
+        return len(self)
+
+    def split(self, count):
+        return self.take(self[:count])
+
+
+@pytest.mark.parametrize(
+    ("forgotten", "answered", "failed"),
+    [
+        ([{11, 13, 17, 19}], [[7]], []),
+        ([{7}], [[7]], []),
+        ([{7}, {11, 13, 17}, {19}], [], []),
+        ([{11, 13, 17, 19}, {7}], [], []),
+        ([{11, 13, 17, 19, 7}], [], []),
+    ],
+)
+def test_a_row_that_is_called_for_alone_is_one_of_those_that_are_wanted(
+    forgotten, answered, failed
+):
+    async def run():
+        is_called, may_answer = asyncio.Event(), asyncio.Event()
+        finished, told, again = [], [], []
+
+        async def invoke(rows):
+            is_called.set()
+            await may_answer.wait()
+            return rows
+
+        runner = SimpleNamespace(
+            results=SimpleNamespace(of=lambda returned, _: returned),
+            replies=SimpleNamespace(
+                finish_group=lambda rows, _: finished.append(list(rows)),
+                fail=lambda rows, *_: told.append(list(rows)),
+            ),
+            port=SimpleNamespace(started=lambda _: True),
+            loop=asyncio.get_running_loop(),
+            context=contextvars.copy_context(),
+            call_done=lambda _: None,
+            call_again=lambda *part: again.append(part),
+            invoke=invoke,
+            function_name="f",
+            counts_requests=False,
+            splits=True,
+        )
+        doubt = Doubt(error=ValueError("why"))
+        call = ArrowCall(runner, Line(None), Group([7, 11, 13, 17, 19]), doubt)
+        await is_called.wait()
+        for ids in forgotten:
+            call.cancel_rows(ids)
+        may_answer.set()
+        await asyncio.wait([call.task])
+        return finished, told
+
+    assert asyncio.run(run()) == (answered, failed)
 
 
 def test_a_call_that_raises_is_made_again_for_its_rows():

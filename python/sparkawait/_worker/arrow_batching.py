@@ -118,18 +118,17 @@ class ArrowCall(Call):
         super().__init__(runner, line, rows, doubt)
         self._results = runner.results
         # A copy, since what is called for keeps its rows.
-        self._wanted = rows.split(0)
-        self._wanted.extend(rows)
+        self._wanted = _copy_of(rows)
         self._is_cancelled = False
-        self._alone: int | None = None
-        """The row that is called for alone, which is not among the wanted ones."""
+        self._alone: RowGroup | None = None
+        """The row that is called for alone, if it is wanted: it is not among the others."""
 
     def cancel_rows(self, ids: set[int]) -> None:
         """Forgets these rows; the call is cancelled when nobody waits for it any more."""
-        if self._alone in ids:
-            self._alone = None
-        had = len(self._wanted)
-        if self._alone is None and had and not self._wanted.drop(ids):
+        had, left = len(self._wanted), self._wanted.drop(ids)
+        if self._alone is not None:
+            had, left = had + 1, left + self._alone.drop(ids)
+        if had and not left:
             self.cancel()
 
     def cancel(self) -> None:
@@ -141,8 +140,7 @@ class ArrowCall(Call):
         runner, rows = self._runner, self._rows
         if len(self._wanted) < self.size:
             # Somebody has stopped to wait for some before the call.
-            rows = self._wanted.split(0)
-            rows.extend(self._wanted)
+            rows = _copy_of(self._wanted)
         if not len(rows):
             return
         if self.doubt.error is not None and len(rows) > 1:
@@ -186,9 +184,11 @@ class ArrowCall(Call):
             row = self._wanted.take({numbers[place]})
             if not len(row):
                 continue
+            self._alone = _copy_of(row)
             its = await self._ask(row)
             if self._is_cancelled:
                 return
+            self._alone = None
             is_well = its is None
             if its is not None:
                 replies.fail(row, its)
@@ -205,6 +205,12 @@ class ArrowCall(Call):
 
     def _call_again(self, part: RowGroup, error: BaseException, doubt: Doubt) -> None:
         self._runner.call_again(self.line, part.numbers(), part, error, doubt)
+
+
+def _copy_of(rows: RowGroup) -> RowGroup:
+    copy = rows.split(0)
+    copy.extend(rows)
+    return copy
 
 
 class Results:

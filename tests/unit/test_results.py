@@ -103,6 +103,10 @@ def test_a_mapping_that_raises_fails_its_row_alone():
 UTC = timezone.utc
 
 
+ZEROS = Decimal("1.5" + "0" * 40)
+"""Has more digits than any column, of which none is lost."""
+
+
 def unique(value, numbers=itertools.count()):  # noqa: B008 - one count
     """Names a parameter; NumPy 1 shows its numbers as Python does."""
     return f"{next(numbers)} {value!r}"
@@ -271,6 +275,14 @@ def test_a_null_where_a_nested_member_allows_none_fails_its_row_alone(case):
         ("struct<x: int, y: int>", Point(1, 2), {"x": 1, "y": 2}),
         ("array<struct<y: int, x: int>>", [Point(1, 2)], [{"y": 2, "x": 1}]),
         ("map<string,int>", {np.str_("k"): np.int8(1)}, [("k", 1)]),
+        ("decimal(10,2)", ZEROS, Decimal("1.50")),
+        ("array<decimal(10,2)>", [None, ZEROS], [None, Decimal("1.50")]),
+        ("map<string,decimal(10,2)>", {"k": ZEROS}, [("k", Decimal("1.50"))]),
+        (
+            "struct<d: decimal(10,2), m: map<string,int>>",
+            {"d": ZEROS, "m": {"k": 1}},
+            {"d": Decimal("1.50"), "m": [("k", 1)]},
+        ),
     ],
     ids=unique,
 )

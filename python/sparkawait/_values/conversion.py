@@ -13,10 +13,11 @@ values that need nothing done, and prepares or refuses all others. No state.
 from __future__ import annotations
 
 import dataclasses
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from ctypes import c_float
 from datetime import date, datetime, time, timedelta, timezone
-from decimal import Decimal
+from decimal import Context, Decimal, Rounded
 from functools import lru_cache
 from operator import index
 from time import mktime
@@ -169,13 +170,31 @@ def _floating(most: int) -> Conversion:
     return Conversion({float}, one)
 
 
+_MOST_DIGITS = Context(prec=38, traps=[Rounded])
+"""Raises for more digits than any column has; zeros count."""
+
+
 def _decimal(value: Any) -> Any:
     value = _native(value)
     if isinstance(value, Decimal):
-        return value
+        try:
+            return _MOST_DIGITS.plus(value)
+        except Rounded:
+            # It needs no rounding where those are zeros.
+            value = value.normalize(Context(prec=len(value.as_tuple().digits)))
+            return value if len(value.as_tuple().digits) <= _MOST_DIGITS.prec else refuse(value)
     if isinstance(value, bool) or not isinstance(value, int):
         refuse(value, "; return a Decimal" if isinstance(value, float) else "")
     return Decimal(value)
+
+
+def _are_short(values: Sequence[Any]) -> bool:
+    """PyArrow stores some decimals of more digits as others, such as 1.5 with 40 zeros as 0."""
+    try:
+        deque(map(_MOST_DIGITS.plus, (it for it in values if it is not None)), 0)
+    except Rounded:
+        return False
+    return True
 
 
 def _string(value: Any) -> Any:
@@ -303,7 +322,7 @@ LEAVES: Rules = [
     (pa.types.is_float16, lambda _: _floating(2**11)),
     (pa.types.is_float32, lambda _: _floating(2**24)),
     (pa.types.is_float64, lambda _: _floating(2**53)),
-    (pa.types.is_decimal, lambda _: Conversion({Decimal}, _decimal)),
+    (pa.types.is_decimal, lambda _: Conversion({Decimal}, _decimal, are_plain=_are_short)),
     (pa.types.is_string, lambda _: Conversion({str}, _string)),
     (pa.types.is_large_string, lambda _: Conversion({str}, _string)),
     (pa.types.is_binary, lambda _: Conversion({bytes}, _binary)),

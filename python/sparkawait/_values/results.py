@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Context, Decimal
 from inspect import isawaitable
 from itertools import chain
 from operator import itemgetter
@@ -21,7 +20,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import pyarrow as pa
 
-from sparkawait._checks import fields_within, is_any_list, nullable
+from sparkawait._checks import is_any_list, nullable
 from sparkawait._core import simple_string
 from sparkawait._schema.ddl import LEFT_OUT
 from sparkawait._values.conversion import Misfit, conversion_to, rows_of
@@ -354,30 +353,11 @@ class NoResults(ResultBuilder):
 
 
 def _array(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
-    try:
-        array = pa.array(values, type=data_type)
-    except pa.ArrowInvalid:
-        if not _has_decimal(data_type):
-            raise
-        # One of more digits than any column has needs no rounding where these are zeros.
-        array = pa.array([without_zeros(value) for value in values], type=data_type)
+    array = pa.array(values, type=data_type)
     if isinstance(array, pa.ChunkedArray):
         # What PyArrow makes of more than the 32 bits of an offset count.
         raise TooLargeError
     return array
-
-
-def _has_decimal(data_type: Any) -> bool:
-    return any(pa.types.is_decimal(it.type) for it in fields_within(pa.field("", data_type)))
-
-
-def without_zeros(value: Any) -> Any:
-    """Returns a value whose decimals, wherever they are in it, end with another digit than zero."""
-    if isinstance(value, Decimal) and value.is_finite():
-        return value.normalize(Context(prec=max(len(value.as_tuple().digits), 1)))
-    if isinstance(value, Mapping):
-        return {without_zeros(key): without_zeros(it) for key, it in value.items()}
-    return [without_zeros(it) for it in value] if isinstance(value, (list, tuple)) else value
 
 
 def _has_nested_text(data_type: pa.DataType, *, is_inside: bool) -> bool:

@@ -361,6 +361,27 @@ def test_context_variables_of_open_are_seen_by_every_row(session, rows):
     assert port.results == {0: [{"y": "from open"}], 1: [{"y": "from open"}]}
 
 
+def test_context_variables_of_on_timeout_are_not_seen_by_other_rows(session, rows):
+    class Opened(AsyncFunction):
+        schema = "y string"
+
+        async def open(self, context):
+            VARIABLE.set("from open")
+
+        async def async_invoke(self, row):
+            return {"y": VARIABLE.get()}
+
+        def on_timeout(self, row):
+            seen = VARIABLE.get()
+            VARIABLE.set("from on_timeout")
+            return {"y": seen}
+
+    one = session(Opened())
+    one.run(timed_out=rows(2))
+    port = one.run(*rows(3, 13))
+    assert port.results == {i: [{"y": "from open"}] for i in (0, 1, 13, 14, 15)}
+
+
 # -- the life cycle
 
 

@@ -248,7 +248,8 @@ class Runner(ABC):
         # Read by the watchdog.
         function_name = f"{self.function_name}.on_timeout"  # noqa: F841  # pyright: ignore[reportUnusedVariable]
         try:
-            result = self._on_timeout(row)
+            # In a copy, so that other rows do not see what it sets.
+            result = self.context.copy().run(self._on_timeout, row)
         except BaseException as error:  # noqa: BLE001 - the failure of the row
             self.replies.fail(row, error, final=True)
         else:

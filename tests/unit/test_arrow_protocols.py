@@ -238,6 +238,21 @@ def test_a_name_that_arrow_would_end_early_is_refused(source):
         sa.arrow.ordered_wait([{"id": 3}], square, schema=pa.schema([("a\0b", pa.int64())]))
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"keeps_input": False}, "unknown option `keeps_input`"),
+        ({"hidden": ["b"]}, "unknown option `hidden`"),
+        ({"results": "none"}, "unknown option `results`"),
+        ({"travels": True}, "unknown option `travels`"),
+        ({"key": "id"}, "it belongs to key_ordered_wait"),
+    ],
+)
+def test_only_options_are_options(given, words):
+    with pytest.raises(sa.ConfigurationError, match=words):
+        sa.arrow.ordered_wait(ROWS, square, **given)
+
+
 # --- reads on a running loop
 
 

@@ -34,7 +34,7 @@ from sparkawait.arrow.task import run
 from sparkawait.exceptions import AsyncIOError, ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunctionsLike
 from sparkawait.metrics import Metrics, sums_of
-from sparkawait.options import OPTIONS, WaitArguments, WaitOptions
+from sparkawait.options import OPTIONS, WaitArguments, WaitOptions, of_call
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -535,9 +535,9 @@ def _wait(
         function,
         input_schema=None,
         key=key,
-        options=options,
+        # What else it takes by name is no option.
+        options=of_call(options, given),
         taken=() if before is None else before.names,
-        **given,
     )
     if plan.options.carry_over is not None:
         msg = (

@@ -18,6 +18,8 @@ import pyarrow as pa
 
 from sparkawait._core import Row, RowGroup
 from sparkawait._plan.plan import Plan
+from sparkawait._values.conversion import Misfit, conversion_to
+from sparkawait._values.kept import ZonesDifferError, kept_as
 from sparkawait._worker.batch_lines import Doubt, Line, asked_alone
 from sparkawait._worker.batching import BatchRunner, Call, is_of_rows, may_be_of_rows
 from sparkawait._worker.feeder import invalid_column
@@ -268,8 +270,15 @@ class Results:
         if column.type == field.type:
             return column
         try:
-            return column.cast(field.type)
-        except pa.ArrowException as error:
+            try:
+                return kept_as(column, field.type)
+            except ZonesDifferError:
+                # What a time without a zone is, and one with, is one question with other results.
+                conversion = conversion_to(field.type)
+                values = column.to_pylist()
+                values = values if conversion is None else conversion.all(values)
+                return pa.array(values, field.type)
+        except (pa.ArrowException, Misfit, ValueError) as error:
             # Arrow quotes the value, which is nothing for a message.
             reason = "" if isinstance(error, pa.ArrowNotImplementedError) else " without loss"
             self._refuse(

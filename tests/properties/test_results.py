@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparkawait._schema.ddl import parse_schema
-from sparkawait._values.conversion import rows_of
+from sparkawait._values.records import rows_of
 from sparkawait._values.results import ResultBuilder
 
 CELLS = st.none() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=3) | st.booleans()

@@ -4,9 +4,14 @@
 import asyncio
 import importlib
 import io
+import itertools
 import sys
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
 from types import SimpleNamespace
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -23,6 +28,11 @@ PARTS = [ROWS[:5], ROWS[5:7], ROWS[7:]]
 async def square(row):
     await asyncio.sleep(0)
     return {"square": row["id"] ** 2}
+
+
+@sa.async_function("seen boolean")
+async def mirror(row):
+    return {"seen": True}
 
 
 def out() -> Batches:
@@ -251,6 +261,85 @@ def test_a_name_that_arrow_would_end_early_is_refused(source):
 def test_only_options_are_options(given, words):
     with pytest.raises(sa.ConfigurationError, match=words):
         sa.arrow.ordered_wait(ROWS, square, **given)
+
+
+DAY = date(2026, 1, 1)
+NAIVE = datetime.fromisoformat("2026-01-01T05:30")
+AWARE = NAIVE.replace(tzinfo=timezone(timedelta(hours=9)))
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        (1, 1.5),
+        (1, True),
+        (1.5, 2**53 + 1),
+        ("a", b"a"),
+        (DAY, NAIVE),
+        (DAY, 5),
+        (NAIVE, DAY),
+        (NAIVE, AWARE),
+        (AWARE, NAIVE),
+        (NAIVE, 5),
+        (timedelta(1), 5),
+        (NAIVE, pd.Timestamp("2026-01-01T05:30:00.000000007")),
+        ({"a": 1}, {"a": 1, "b": 2}),
+        ({"a": DAY}, {"a": NAIVE}),
+        ([NAIVE], [NAIVE, AWARE]),
+        (DAY, pd.Series([NAIVE])),
+        (NAIVE, pd.Series([AWARE])),
+        (1, np.array([1.5])),
+    ],
+    ids=itertools.count(),
+)
+def test_a_value_that_its_column_has_no_place_for_is_refused(first, then):
+    then = {"c": then if hasattr(then, "dtype") else [then]}
+    with pytest.raises(sa.ConfigurationError, match="values of input column `c` are not of type"):
+        sa.arrow.ordered_wait(iter([[{"c": first}], then]), mirror).to_table()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [DAY, NAIVE],
+        [NAIVE, AWARE],
+        [AWARE, None, NAIVE],
+        [NAIVE, 5],
+        [timedelta(1), 5],
+        [[DAY], [NAIVE]],
+        [{"a": AWARE}, {"a": NAIVE}],
+        [pd.Timestamp("2026-01-01T05:30:00.000000007")],
+    ],
+    ids=itertools.count(),
+)
+def test_values_of_several_types_are_refused_in_one_list(values):
+    with pytest.raises(sa.ConfigurationError, match="values of input column `c` are not of one"):
+        sa.arrow.ordered_wait([{"c": it} for it in values], mirror).to_table()
+
+
+@pytest.mark.parametrize(
+    ("values", "read"),
+    [
+        ([1, None, 2.5], [1.0, None, 2.5]),
+        ([1, Decimal("1.5")], [Decimal("1.0"), Decimal("1.5")]),
+        (["a", b"b"], [b"a", b"b"]),
+        ([{"a": 1}, {"b": 2}], [{"a": 1, "b": None}, {"a": None, "b": 2}]),
+        ([[1], (2.5,), None], [[1.0], [2.5], None]),
+        ([np.int8(1), 300], [1, 300]),
+        (np.array([1, 2], "int8"), [1, 2]),
+        (pd.Series([1.5, None]), [1.5, None]),
+        (pa.array([1, None]), [1, None]),
+        (pa.chunked_array([[1], [None]]), [1, None]),
+        ([AWARE, AWARE.astimezone(timezone.utc)], [AWARE, AWARE]),
+    ],
+    ids=itertools.count(),
+)
+def test_values_that_fit_one_type_are_taken(values, read):
+    assert sa.arrow.ordered_wait({"c": values}, mirror).to_table()["c"].to_pylist() == read
+    # As the second part, too.
+    column = pa.table({"c": values})["c"]
+    parts = iter([pa.table({"c": column}), {"c": values}])
+    assert sa.arrow.ordered_wait(parts, mirror).to_table()["c"].to_pylist() == read * 2
 
 
 # --- reads on a running loop

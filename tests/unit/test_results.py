@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from sparkawait._schema.ddl import parse_schema
-from sparkawait._values.conversion import rows_of
+from sparkawait._values.records import rows_of
 from sparkawait._values.results import ResultBuilder
 from sparkawait.exceptions import ErrorKind, ResultError
 

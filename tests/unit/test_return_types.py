@@ -34,7 +34,7 @@ from sparkawait import arrow
 from sparkawait._plan.resolve import resolve_unpickled
 from sparkawait._schema.classes import _GIVEN, _defaults_of, _names_of
 from sparkawait._schema.ddl import parse_schema
-from sparkawait._values.conversion import fields_of
+from sparkawait._values.records import fields_of
 
 Money = Annotated[Decimal, "decimal(10,2)"]
 CustomerId = NewType("CustomerId", int)

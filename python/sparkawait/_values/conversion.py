@@ -12,13 +12,12 @@ values that need nothing done, and prepares or refuses all others. No state.
 
 from __future__ import annotations
 
-import dataclasses
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from ctypes import c_float
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Context, Decimal, Rounded
-from functools import lru_cache
+from itertools import chain
 from operator import index
 from time import mktime
 from typing import Any, NoReturn, cast
@@ -26,8 +25,7 @@ from typing import Any, NoReturn, cast
 import pyarrow as pa
 
 from sparkawait._checks import is_any_list, is_variant
-from sparkawait._schema.classes import dataclass_fields
-from sparkawait.exceptions import ErrorKind, ResultError
+from sparkawait._values.records import fields_of
 
 _NONE = type(None)
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -237,7 +235,7 @@ def _is_nothing(value: Any) -> bool:
     return bool(value != value)  # noqa: PLR0124
 
 
-def _instant_conversion(data_type: pa.TimestampType) -> Conversion:
+def _instant_conversion(data_type: pa.TimestampType, *, keeps_all: bool = False) -> Conversion:
     unit = data_type.unit
 
     def one(value: Any) -> Any:
@@ -246,6 +244,8 @@ def _instant_conversion(data_type: pa.TimestampType) -> Conversion:
         value = _moment(value, unit)
         if value is None or value.tzinfo is not None:
             return value
+        if keeps_all:
+            refuse(value, " without a time zone")
         # In the zone of this process, as in Spark's own functions.
         return _of_this_zone(value)
 
@@ -265,11 +265,13 @@ def _of_this_zone(value: datetime) -> datetime:
         return refuse(value, " out of range")
 
 
-def _wall_clock_conversion(data_type: pa.TimestampType) -> Conversion:
+def _wall_clock_conversion(data_type: pa.TimestampType, *, keeps_all: bool = False) -> Conversion:
     unit = data_type.unit
 
     def one(value: Any) -> Any:
         value = _moment(value, unit)
+        if keeps_all and value is not None and value.tzinfo is not None:
+            refuse(value, " with a time zone")
         # What its clock shows, as in Spark's own functions.
         return None if value is None else value.replace(tzinfo=None)
 
@@ -341,157 +343,27 @@ LEAVES: Rules = [
 # No state.
 
 
-# -- the forms in which a function may return rows, read as mappings by column name.
-#
-# Classes of other packages are known by what they have, so that none of these is imported.
-# Pure functions, for any thread.
-
-_Reader = Callable[[Any], "Mapping[str, Any] | None"]
-
-
-def fields_of(value: object) -> Mapping[str, Any] | None:
-    """Returns what `value` names, by name; ``None`` if it names nothing.
-
-    Read are mappings and what has ``keys`` and items, dataclasses, NamedTuples, rows of PySpark and
-    values of its user-defined types, models of pydantic and classes of attrs.
-
-    Raises:
-        ResultError: If it cannot be read, whatever it raises then.
-    """
-    try:
-        return _reader_of(type(value))(value)
-    except ResultError:
-        raise
-    except Exception as error:
-        # Of the error its class alone: what it says may have contents of the row.
-        msg = f"a returned `{_name(value)}` cannot be read: {type(error).__qualname__}"
-        raise ResultError(msg, ErrorKind.RESULT_SCHEMA_MISMATCH) from error
-
-
-def rows_of(
-    result: object, names: Sequence[str], *, is_array: bool = False
-) -> list[Mapping[str, Any]]:
-    """Returns the rows that `result` stands for.
+def conversion_to(data_type: pa.DataType, *, keeps_all: bool = False) -> Conversion | None:
+    """Returns the conversion for a column of `data_type`; ``None`` if PyArrow needs no help.
 
     Args:
-        result: One row or a list of 0..n rows. A row is anything that `fields_of` reads or, for a
-            single column, its value; ``None`` is a value too then.
-        names: The columns of a row.
-        is_array: Whether the only column is an array: a list of values could be either then.
-
-    Raises:
-        ResultError: If it is anything else; says what to return.
+        data_type: The type.
+        keeps_all: Whether it refuses what a result may have and its column has no place for: the
+            zone of a time, or that it has none, and further members of a struct.
     """
-    fields = fields_of(result)
-    if fields is not None:
-        return [fields]
-    only = names[0] if len(names) == 1 else None
-    if isinstance(result, (list, tuple)):
-        many = cast("Sequence[object]", result)
-        return [_row(one, index, many, names, is_array=is_array) for index, one in enumerate(many)]
-    if only is not None:
-        return [{only: result}]
-    if result is None:
-        msg = f"the function returned None; return {_form(names)}, or [] for no row"
-        raise ResultError(msg, ErrorKind.RESULT_IS_NONE)
-    msg = f"the function must return {_form(names)} or a list of them, got `{_name(result)}`"
-    raise ResultError(msg, ErrorKind.RESULT_NOT_A_LIST)
-
-
-def _row(
-    one: object, index: int, result: Sequence[object], names: Sequence[str], *, is_array: bool
-) -> Mapping[str, Any]:
-    fields = fields_of(one)
-    if fields is not None:
-        return fields
-    if len(names) == 1 and not is_array:
-        return {names[0]: one}
-    if is_array:
-        msg = (
-            "a list that the function returns is a list of rows;"
-            f" return {_form(names)} with the list as value"
-        )
-    elif isinstance(result, tuple):
-        msg = (
-            "the function returned a tuple, which does not name its columns;"
-            f" return {_form(names)}, a NamedTuple or a dataclass"
-        )
-    else:
-        msg = f"item {index} of the returned list must be {_form(names)}, got `{_name(one)}`"
-    raise ResultError(msg, ErrorKind.RESULT_NOT_A_LIST)
-
-
-def _form(names: Sequence[str]) -> str:
-    shown = ", ".join(f"{name!r}: .." for name in names[:3])
-    return f"a mapping {{{shown}{', ..' if len(names) > 3 else ''}}}"  # noqa: PLR2004
-
-
-def _name(value: object) -> str:
-    return type(value).__name__
-
-
-@lru_cache(maxsize=256)
-def _reader_of(kind: type[Any]) -> _Reader:  # noqa: PLR0911 - a table
-    if issubclass(kind, Mapping):
-        return _itself
-    if hasattr(kind, "__UDT__"):
-        return _by_user_defined_type(kind.__UDT__)
-    if callable(getattr(kind, "model_dump", None)):
-        return lambda value: value.model_dump()
-    if tuple in kind.__mro__:
-        # A row of PySpark has names unless it was made without.
-        names = "_fields" if hasattr(kind, "_fields") else "__fields__"
-        return lambda value: _named(getattr(value, names, None), value)
-    if dataclasses.is_dataclass(kind):
-        return _by_attributes([field.name for field in dataclass_fields(kind)])
-    attributes = getattr(kind, "__attrs_attrs__", None)
-    if attributes is not None:
-        return _by_attributes([attribute.name for attribute in attributes])
-    if callable(getattr(kind, "keys", None)) and hasattr(kind, "__getitem__"):
-        return dict
-    return _nothing
-
-
-def _itself(value: Any) -> Mapping[str, Any]:
-    return value
-
-
-def _nothing(_value: Any) -> None:
-    return None
-
-
-def _by_user_defined_type(user_defined: Any) -> _Reader:
-    """Reads a value, such as a vector, as the struct that it is stored as, if that is one."""
-    names = getattr(user_defined.sqlType(), "names", None)
-    if names is None:
-        return _nothing
-    return lambda value: dict(zip(names, user_defined.serialize(value), strict=True))
-
-
-def _by_attributes(names: Sequence[str]) -> _Reader:
-    return lambda value: {name: getattr(value, name) for name in names}
-
-
-def _named(names: Sequence[str] | None, values: Sequence[Any]) -> Mapping[str, Any] | None:
-    if names is None:
-        return None
-    fields = dict(zip(names, values, strict=True))
-    if len(fields) < len(names):
-        msg = f"a returned `{_name(values)}` has two values of one name"
-        raise ResultError(msg, ErrorKind.RESULT_SCHEMA_MISMATCH)
-    return fields
-
-
-def conversion_to(data_type: pa.DataType) -> Conversion | None:
-    """Returns the conversion for a column of `data_type`; ``None`` if PyArrow needs no help."""
     for matches, make in _RULES:
         if matches(data_type):
-            return make(data_type)
+            strict = cast("Any", make)
+            return (
+                strict(data_type, keeps_all=True)
+                if keeps_all and make in _STRICT
+                else make(data_type)
+            )
     return None
 
 
-def _list_conversion(data_type: pa.ListType) -> Conversion:
-    element = conversion_to(data_type.value_type)
+def _list_conversion(data_type: pa.ListType, *, keeps_all: bool = False) -> Conversion:
+    element = conversion_to(data_type.value_type, keeps_all=keeps_all)
     required = not data_type.value_field.nullable
 
     def one(value: Any) -> Any:
@@ -507,11 +379,15 @@ def _list_conversion(data_type: pa.ListType) -> Conversion:
             refuse(value)
         return _part(element, value, "element", required=required)
 
-    return Conversion({list, tuple} if element is None and not required else set(), one)
+    def parts(values: Sequence[Sequence[Any] | None]) -> Iterable[_Part]:
+        yield element, list(chain.from_iterable(it for it in values if it is not None)), required
+
+    return Conversion({list, tuple}, one, are_plain=_looks_at(parts))
 
 
-def _map_conversion(data_type: pa.MapType) -> Conversion:
-    key, item = conversion_to(data_type.key_type), conversion_to(data_type.item_type)
+def _map_conversion(data_type: pa.MapType, *, keeps_all: bool = False) -> Conversion:
+    key = conversion_to(data_type.key_type, keeps_all=keeps_all)
+    item = conversion_to(data_type.item_type, keeps_all=keeps_all)
     identity = _identity_of(data_type.key_type)
     required = not data_type.item_field.nullable
 
@@ -578,10 +454,14 @@ def _pairs(value: Sequence[Any]) -> Sequence[Any]:
     return value
 
 
-def _struct_conversion(data_type: pa.StructType) -> Conversion:
+def _struct_conversion(data_type: pa.StructType, *, keeps_all: bool = False) -> Conversion:
     fields = list(data_type)
     names = [field.name for field in fields]
-    members = [(field.name, conversion_to(field.type), not field.nullable) for field in fields]
+    known = frozenset(names)
+    members = [
+        (field.name, conversion_to(field.type, keeps_all=keeps_all), not field.nullable)
+        for field in fields
+    ]
 
     def one(value: Any) -> Any:
         found = fields_of(value)
@@ -593,6 +473,8 @@ def _struct_conversion(data_type: pa.StructType) -> Conversion:
         elif not isinstance(value, Mapping) and not found.keys() >= set(names):
             missing = next(name for name in names if name not in found)
             refuse(value, f" without `{missing}`")
+        if keeps_all and not known.issuperset(found):
+            refuse(value, " with another member")
         return {
             name: _part(member, [found.get(name)], name, required=required)[0]
             for name, member, required in members
@@ -602,7 +484,12 @@ def _struct_conversion(data_type: pa.StructType) -> Conversion:
         for name, member, required in members:
             yield member, [value.get(name) for value in values if value is not None], required
 
-    return Conversion({dict}, one, are_plain=_looks_at(parts))
+    are_known = _looks_at(parts)
+
+    def are_plain(values: Sequence[Any]) -> bool:
+        return all(known.issuperset(it) for it in values if it is not None) and are_known(values)
+
+    return Conversion({dict}, one, are_plain=are_plain if keeps_all else are_known)
 
 
 def _variant(value: Any) -> Any:
@@ -656,3 +543,10 @@ _RULES: Rules = [
     (pa.types.is_struct, _struct_conversion),
     (is_any_list, _list_conversion),
 ]
+_STRICT = {
+    _instant_conversion,
+    _wall_clock_conversion,
+    _map_conversion,
+    _struct_conversion,
+    _list_conversion,
+}

@@ -92,12 +92,20 @@ def _check_leaves(came: Any, cast: Any) -> None:
         _refuse()
 
 
+def _is_text_or_bytes(data_type: Any) -> bool:
+    return pa.types.is_fixed_size_binary(data_type) or str(data_type) in _TEXTS_OR_BYTES
+
+
+_TEXTS_OR_BYTES = {f"{size}{kind}" for kind in ("string", "binary") for size in ("", "large_")} | {
+    "string_view",
+    "binary_view",
+}
 _KINDS = (
     pa.types.is_integer,
     pa.types.is_decimal,
     pa.types.is_duration,
     pa.types.is_time,
-    lambda it: _is_text(it) or _is_bytes(it),
+    _is_text_or_bytes,
 )
 """Between types of one kind PyArrow looks at each value."""
 
@@ -108,16 +116,6 @@ def _is_kept(came: Any, wanted: Any) -> bool:
     if pa.types.is_integer(came) and (pa.types.is_floating(wanted) or pa.types.is_decimal(wanted)):
         return True
     return any(is_one(came) and is_one(wanted) for is_one in _KINDS)
-
-
-def _is_text(data_type: Any) -> bool:
-    return str(data_type) in ("string", "large_string", "string_view")
-
-
-def _is_bytes(data_type: Any) -> bool:
-    return str(data_type) in ("binary", "large_binary", "binary_view") or (
-        pa.types.is_fixed_size_binary(data_type)
-    )
 
 
 def _refuse() -> None:

@@ -23,7 +23,8 @@ import pyarrow as pa
 from sparkawait._checks import is_any_list, nullable
 from sparkawait._core import simple_string
 from sparkawait._schema.ddl import LEFT_OUT
-from sparkawait._values.conversion import Misfit, conversion_to, rows_of
+from sparkawait._values.conversion import Misfit, conversion_to
+from sparkawait._values.records import rows_of
 from sparkawait.exceptions import ErrorKind, ResultError
 
 _RowT = TypeVar("_RowT")

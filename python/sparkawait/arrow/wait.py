@@ -535,7 +535,7 @@ def _wait(
         function,
         input_schema=None,
         key=key,
-        # What else it takes by name is no option.
+        # It takes other things by name, too, which are not options.
         options=of_call(options, given),
         taken=() if before is None else before.names,
     )

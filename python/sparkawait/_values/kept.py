@@ -39,6 +39,21 @@ def kept_as(column: Any, wanted: Any) -> Any:
     return cast
 
 
+def forms_of(schema: pa.Schema) -> dict[str, str]:
+    """Returns names and types of columns: types are equal where Spark takes one for the other."""
+    return {field.name: _form_of(field.type) for field in schema}
+
+
+def _form_of(data_type: Any) -> str:
+    if pa.types.is_struct(data_type):
+        return f"struct<{', '.join(f'{it.name!r} {_form_of(it.type)}' for it in data_type)}>"
+    if pa.types.is_map(data_type):
+        return f"map<{_form_of(data_type.key_type)}, {_form_of(data_type.item_type)}>"
+    if _is_list(data_type):
+        return f"array<{_form_of(data_type.value_type)}>"
+    return str(data_type).replace("large_", "")
+
+
 def _check(came: Any, cast: Any) -> None:
     """Raises if the values of `cast` are not those that `came`, part by part."""
     came = _plain(came)

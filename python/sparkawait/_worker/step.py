@@ -29,6 +29,7 @@ import pyarrow.compute as pc
 
 from sparkawait._core import Carried, PartEnd, RemoteTask, encode_carried, find_posted
 from sparkawait._plan.plan import Chain
+from sparkawait._values.kept import forms_of
 from sparkawait._worker import address_space
 from sparkawait._worker.feeder import Offsets
 from sparkawait._worker.holder import HeldTask, holder
@@ -507,15 +508,14 @@ def _completed(chain: Chain, columns: Columns, carried: Carried) -> list[bytes]:
         SnapshotError: If the rows that are carried over have other columns than those that come, or
             are completed with columns that the query does not put out.
     """
-    is_other = columns != _kinds_in(carried.schema)
+    is_other = columns != kinds_of(_schema_in(carried.schema))
     if carried.completed and not is_other:
-        wanted = chain.output_schema(pa.ipc.read_schema(pa.py_buffer(carried.schema)))
-        found = _kinds_in(_schema_of(carried.completed[0]))
-        absent = {name for name, _ in kinds_of(wanted)} - {name for name, _ in found}
-        if set(found) <= set(kinds_of(wanted)) and all(wanted.field(it).nullable for it in absent):
-            return (
-                [_widened(it, wanted) for it in carried.completed] if absent else carried.completed
-            )
+        wanted = chain.output_schema(_schema_in(carried.schema))
+        forms = forms_of(wanted)
+        found = forms_of(_schema_in(_schema_of(carried.completed[0])))
+        absent = forms.keys() - found.keys()
+        if found.items() <= forms.items() and all(wanted.field(it).nullable for it in absent):
+            return [_widened(it, wanted) if absent else it for it in carried.completed]
         is_other = True
     if is_other and (sum(carried.rows) > 0 or carried.completed):
         msg = (
@@ -543,8 +543,8 @@ def _widened(bundle: bytes, wanted: pa.Schema) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def _kinds_in(schema: bytes) -> Columns:
-    return kinds_of(pa.ipc.read_schema(pa.py_buffer(schema)))
+def _schema_in(schema: bytes) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(schema))
 
 
 class _Rows:

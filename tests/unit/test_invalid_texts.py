@@ -319,6 +319,31 @@ def test_a_batch_that_reads_them_late_is_not_called_again_by_itself():
     assert "set `split_on_error` or `retry`" in message
 
 
+@pytest.mark.parametrize("split_on_error", [False, True])
+def test_of_a_plain_function_nobody_knows_what_it_does_before_it_reads_them(split_on_error):
+    calls = []
+
+    @sa.async_function(
+        "seen string", batch=sa.Batch(max_rows=4, split_on_error=split_on_error, linger="1h")
+    )
+    def answer(rows):
+        calls.append([row.x for row in rows])
+        return read_all(rows)
+
+    output = wait(arrow.ordered_wait, [batch()], answer, on_error="capture")
+
+    errors = errors_of(output)
+    if split_on_error:
+        assert errors == {0: None, 1: "text-invalid", 2: None, 3: None}
+        return
+    assert calls == [[0, 1, 2, 3]]
+    assert errors == dict.fromkeys((0, 2, 3), "user-function-failed") | {1: "text-invalid"}
+    (message,) = {
+        it["message"] for it in output[0]["error"].to_pylist() if "nobody" in it["message"]
+    }
+    assert message.endswith("done before; set `split_on_error` or `retry`")
+
+
 def test_a_batch_that_reads_them_late_is_called_again_where_that_was_allowed():
     for split, given in (
         (True, {}),

@@ -50,6 +50,7 @@ class BatchRunner(Runner):
         self._max_bytes = cast("int | None", batch.max_bytes)
         self._linger = batch.linger_seconds
         self.splits = batch.split_on_error
+        self.is_plain = parts.blocking is not None
         self.reads_results = plan.results != "none"
         self.counts_requests = any(it.per == "request" for it in plan.options.rate_limit.known)
         self._max_calls = plan.max_concurrency
@@ -394,9 +395,15 @@ class BatchCall(Call):
             self._call_again(others, error)
             return
         # Whatever it waited for may have been done, so a second time is for `retry` to say.
+        when, way_out = (
+            "after it had waited for something",
+            "have it read its columns before that, or ",
+        )
+        if self._runner.is_plain:  # nobody knows whether it has
+            when, way_out = "and nobody knows what it has done before", ""
         failed = AsyncFunctionError(
-            f"{text_of(error)}; the function read another row of this batch after it had waited for"
-            " something; have it read its columns before that, or set `split_on_error` or `retry`",
+            f"{text_of(error)}; the function read another row of this batch {when}; {way_out}set"
+            " `split_on_error` or `retry`",
             ErrorKind.USER_FUNCTION_FAILED,
         )
         for row in others:

@@ -323,7 +323,6 @@ def results(spark: SparkSession, folder: Path) -> dict[str, Any]:
         "carried over twice": carried_over_twice(spark),
         "wrong capacity": message_of(lambda: sa.ordered_wait(numbers, double, capacity=0)),
         "metrics": message_of(lambda: sa.ordered_wait(numbers, double, metrics=sa.Metrics())),
-        "job": message_of(lambda: sa.job(spark)),
         "failed task": failure_of_a_task(spark),
         "metadata": sa.ordered_wait(numbers.withMetadata("id", {"unit": "m"}), double)
         .schema["id"]

@@ -145,7 +145,6 @@ def test_a_second_call_that_is_carried_over_is_refused(results):
 
 def test_metrics_are_refused(results):
     assert "Spark Connect has no accumulators" in results["metrics"]
-    assert "`spark.interruptAll()` ends the actions of a session" in results["job"]
 
 
 def test_the_log_has_the_metrics_of_a_task_that_failed(results, tmp_path, monkeypatch):

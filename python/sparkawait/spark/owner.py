@@ -16,22 +16,23 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any, cast
 from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
-from sparkawait._plan.plan import Plan, limits_of
-from sparkawait._worker.metrics import SumsOfTasks, TaskMetrics, complete, merge
+from sparkawait._plan.plan import Plan
+from sparkawait._worker.metrics import TaskMetrics
 from sparkawait.exceptions import ConfigurationError, ErrorKind
-from sparkawait.metrics import Metrics, counted_in, fed_by
-from sparkawait.spark.job_limits import Counts, JobLimits
+from sparkawait.metrics import counted_in
+from sparkawait.spark.job_limits import JobLimits
 from sparkawait.spark.limit_server import RunningServer, server_here
 from sparkawait.spark.progress import Actions, Progress
+from sparkawait.spark.remote import remote_owner, remote_owner_of
 from sparkawait.spark.reports import NO_REPORTS, Arriving, Report, Reports, in_errors, read
 from sparkawait.spark.session import Session, is_connect
+from sparkawait.spark.tally import Tally
 
 __all__ = ["Job", "job", "reports_of"]
 
@@ -41,10 +42,6 @@ _PATIENCE = 1.0
 _MOST_TASKS = 100_000
 _EVENTS_SECONDS = 10
 """How long it is waited for Spark to note the tasks that have ended."""
-_MOST_ENDED = 100_000
-"""Tasks that have ended; a report of theirs may still be on its way."""
-_MOST_NAMES = 1_000
-"""Functions whose counts are kept apart."""
 
 
 class Job:
@@ -53,7 +50,7 @@ class Job:
     Made by `sparkawait.job`.
     """
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: Tally) -> None:
         """Has an owner to ask."""
         self._owner = owner
 
@@ -89,7 +86,8 @@ class Job:
         No further call begins as soon as the tasks have heard of it. Streaming queries go on: stop
         them by `sparkawait.drain`, or by ``query.stop()``. A job that waits for its first task is
         not counted; it ends as soon as it begins to make calls. Tasks that began on a cluster
-        before `sparkawait.job` was called are known once one has ended.
+        before `sparkawait.job` was called are known once one has ended. On Spark Connect it ends
+        all actions of the session.
         """
         self._owner.catch_up()
         return self._owner.actions.stop()
@@ -100,20 +98,26 @@ class Job:
         return "\n".join(map(str, running)) if running else "sparkawait: no calls"
 
 
-def job(spark: SparkSession) -> Job:
+def job(spark: SparkSession, *, server: str | None = None) -> Job:
     """Returns the owner of all calls of an application: their numbers, and how to end them.
 
     Call it first. On a cluster it starts the server that also has the limits of the job, at the
     address ``spark.driver.bindAddress`` and the port ``spark.sparkawait.port``, or any that is
     free.
 
+    On Spark Connect it knows the calls that are written after it. Without a `server` they count
+    when their tasks have ended, where the session keeps what workers log
+    (``spark.sql.pyspark.worker.logging.enabled``, Spark 4.1). ``metrics["at_least"]`` tells whether
+    there may have been more calls: always without a `server`, as killed workers leave no log.
+
     Args:
-        spark: A classic session; all sessions of an application have the same owner.
+        spark: A session; all classic sessions of an application have the same owner.
+        server: On Spark Connect, a Redis that the executors and this process reach, for live
+            numbers: ``redis://..`` or ``rediss://..``. The address travels with the function.
 
     Raises:
-        ConfigurationError: On Spark Connect, whose tasks cannot reach its clients:
-            ``spark.interruptAll()`` ends the actions of a session, and each task logs its counts.
-            If `spark` is not a session, or the port that was chosen cannot be used.
+        ConfigurationError: If `spark` is not a session, the port that was chosen cannot be used, or
+            the `server` does not answer. A classic session takes no `server`.
 
     Examples:
         >>> job = sa.job(spark)  # doctest: +SKIP
@@ -124,15 +128,13 @@ def job(spark: SparkSession) -> Job:
         1
     """
     if is_connect(spark):
-        msg = (
-            "`job` needs a classic session: tasks of Spark Connect do not reach the client;"
-            " `spark.interruptAll()` ends the actions of a session, and each task logs its counts"
-            " with spark.executorEnv.SPARKAWAIT_LOG=INFO"
-        )
-        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
+        return Job(remote_owner(spark, server))
     if not hasattr(spark, "sparkContext"):
         msg = f"`spark` must be a SparkSession, got `{type(spark).__name__}`"
         raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
+    if server is not None:
+        msg = "`server` of `job` is for Spark Connect: tasks of a classic session reach the driver"
+        raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
     owner = _owner_of(spark)
     owner.listen(Session(spark), starts=True)
     return Job(owner)
@@ -161,7 +163,10 @@ def reports_of(
                 " logs its counts with spark.executorEnv.SPARKAWAIT_LOG=INFO"
             )
             raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
-        return (before or NO_REPORTS).then(None)
+        remote = None if spark is None else remote_owner_of(spark)
+        if remote is not None:
+            remote.know(plan)
+        return (before or (NO_REPORTS if remote is None else remote.reports)).then(None)
     owner = _owner_of(spark)
     owner.listen(session, starts=False)
     owner.know(plan)
@@ -181,13 +186,8 @@ def _owner_of(spark: SparkSession) -> Owner:
         return owner
 
 
-class Owner:
-    """Takes the reports of all tasks of an application.
-
-    Attributes:
-        reports: How tasks reach it.
-        actions: What runs.
-        limits: Those of the calls.
+class Owner(Tally):
+    """Takes the reports of all tasks of an application, whose driver is this process.
 
     Args:
         spark: A session of the application.
@@ -195,14 +195,8 @@ class Owner:
 
     def __init__(self, spark: SparkSession) -> None:
         """Registers an accumulator, and listens nowhere yet."""
-        self._lock = threading.Lock()
-        self._taking = threading.RLock()
-        self._ended: OrderedDict[str, None] = OrderedDict()
+        super().__init__()
         self._read_of_errors: set[str] = set()
-        self._of_functions: dict[str, SumsOfTasks] = {}
-        self._counted_in: weakref.WeakValueDictionary[str, SumsOfTasks] = (
-            weakref.WeakValueDictionary()
-        )
         self._context = weakref.ref(spark.sparkContext)
         take = weakref.WeakMethod(self.take)
 
@@ -216,7 +210,6 @@ class Owner:
         self._is_on_one_host = session.is_on_one_host
         self.actions = Actions(spark, taken, is_on_one_host=self._is_on_one_host)
         self.reports = Reports(accumulator, None, mark=uuid4().hex)
-        self.limits = JobLimits(self._counts)
         self._running: RunningServer | None = None
         self._starting, self._reading = threading.Lock(), threading.Lock()
 
@@ -262,71 +255,6 @@ class Owner:
                 except Exception as error:  # noqa: BLE001 - of another version, or nobody's
                     _logger.warning("a report was not understood: %s", type(error).__name__)
 
-    def know(self, plan: Plan) -> None:
-        """Learns of a call that is written."""
-        for each in plan.operators:
-            if limits_of(each.options):
-                self.limits.know(each)
-
-    def counts_in(self, metrics: Metrics) -> str:
-        """Returns what reports call an object that counts calls."""
-        name, sums = fed_by(metrics, self.catch_up)
-        self._counted_in[name] = sums
-        return name
-
-    def take(self, report: Report) -> None:
-        """Takes a report; one of a task that has ended is known."""
-        # One after the other, or what a task said before its end might come to its action after
-        # that, and count twice. Who logs a warning of it may ask for the sums, in the same thread.
-        with self._taking:
-            if self._count(report):
-                self.actions.take(report)
-
-    def _count(self, report: Report) -> bool:
-        task, end = report["task"], report["end"]
-        with self._lock:
-            if task in self._ended:
-                return False
-            if end is not None:
-                self._ended[task] = None
-                if len(self._ended) > _MOST_ENDED:
-                    self._ended.popitem(last=False)
-            for position, (name, by, counts) in enumerate(report["calls"]):
-                key = (task, position)
-                for sums in self._sums_of(name, by):
-                    if end is None:
-                        sums.report(key, counts)
-                    else:
-                        sums.end(key, counts, has_failed=end == "failed")
-        return True
-
-    def sums(self) -> TaskMetrics:
-        """Returns the sums over all tasks, and those of each function."""
-        self.catch_up()
-        with self._lock:
-            functions = dict(self._of_functions)
-        total: TaskMetrics = {}
-        of_failed: TaskMetrics = {}
-        told: dict[str, TaskMetrics] = {}
-        for name, sums in functions.items():
-            counts, failed = sums.read()
-            total, of_failed = merge(total, counts), merge(of_failed, failed)
-            told[name] = {**complete(counts), "failed_tasks": complete(failed)}
-        return {**complete(total), "failed_tasks": complete(of_failed), "functions": told}
-
-    def _counts(self) -> dict[str, Counts]:
-        """Returns what each function has taken of its limits, and what its tasks do now."""
-        self.catch_up()
-        with self._lock:
-            functions = dict(self._of_functions)
-        found: dict[str, Counts] = {}
-        for name, sums in functions.items():
-            counts, failed = sums.read()
-            limits = merge(counts, failed).get("rate_limits", {})
-            permits = {label: it["permits"] for label, it in limits.items()}
-            found[name] = Counts(permits, *self.actions.levels(name))
-        return found
-
     def catch_up(self) -> None:
         """Takes the reports that have come, and those of tasks that failed and could send none."""
         self.take_published()
@@ -347,13 +275,6 @@ class Owner:
                     self.take(report)
         except Py4JError as error:
             _logger.warning("the metrics of failed tasks cannot be read from this Spark: %s", error)
-
-    def _sums_of(self, name: str, by: str | None) -> Iterator[SumsOfTasks]:
-        if len(self._of_functions) < _MOST_NAMES or name in self._of_functions:
-            yield self._of_functions.setdefault(name, SumsOfTasks())
-        counted = None if by is None else self._counted_in.get(by)
-        if counted is not None:
-            yield counted
 
 
 def _read_on(owner: weakref.ref[Owner], running: RunningServer) -> None:

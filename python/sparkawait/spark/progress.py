@@ -41,6 +41,8 @@ _WINDOW = 5.0
 _STUCK_SECONDS = 300.0
 _KILL_SECONDS = 5.0
 """A task that is killed has two seconds, and its worker some more where cores are few."""
+_GONE_SECONDS = 60.0
+"""Tasks say something each second: of these nobody will hear, if Spark does not tell either."""
 _MOST_KINDS = 3
 _MOST_WARNINGS = 50
 _NUMBER = re.compile(r"\d+")
@@ -328,18 +330,18 @@ class Actions:
     """The actions of an application in which calls are made.
 
     Args:
-        spark: A session of the application.
+        spark: A session of the application, or what is known of it.
         lost: Takes the last report of a task that has ended without a word, as one that failed.
         is_on_one_host: Whether the standard error of workers is that of the driver, also in a
             notebook.
     """
 
     def __init__(
-        self, spark: SparkSession, lost: Callable[[Report], None], *, is_on_one_host: bool
+        self, spark: SparkSession | Spark, lost: Callable[[Report], None], *, is_on_one_host: bool
     ) -> None:
         """Watches nothing yet."""
         self._is_on_one_host = is_on_one_host
-        self._spark = Spark(spark)
+        self._spark = spark if isinstance(spark, Spark) else Spark(spark)
         self._lost = lost
         self._changed = threading.Condition()
         self._actions: dict[str, _Action] = {}
@@ -500,7 +502,8 @@ class Actions:
         try:
             return self._spark.has_ended(action.execution, stages)
         except Exception:  # noqa: BLE001 - Spark does not answer, and may be gone
-            return not action.running and time.monotonic() - action.last > PAUSE_UNSEEN
+            silent = time.monotonic() - action.last
+            return silent > (_GONE_SECONDS if action.running else PAUSE_UNSEEN)
 
     def _end(self, key: str, action: _Action, screen: Screen) -> None:
         # What has said nothing by now will say nothing more.

@@ -3,10 +3,13 @@
 
 ```text
   the server in the driver    at any time, whatever the task comes to: on one host a socket, on a
-                              cluster the one that has the limits of the job, if it was started
+                              cluster the one that has the limits of the job, if it was started;
+                              or a Redis, where a client of Spark Connect listens
   the accumulator             the end of a task that succeeds
   the error of a task         the end of one that fails, where there is no server: Spark keeps
                               nothing else of it
+  the log of the worker       the end of one, where its session keeps that for a client of Spark
+                              Connect
 ```
 
 A report names its task and has all that it has counted so far, so the driver may get one twice.
@@ -18,8 +21,10 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import os
 import re
 import socket
+import ssl
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import monotonic
@@ -38,12 +43,14 @@ if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
 
 __all__ = [
+    "LOGGER",
     "NO_REPORTS",
     "OWN_TAG",
     "Arriving",
     "Report",
     "Reports",
     "TaskReport",
+    "connected",
     "in_errors",
     "read",
 ]
@@ -70,6 +77,10 @@ _MOST_OF_A_WARNING = 500
 _MOST_TEXT = 60_000
 """Bytes of a report; the server hangs up on who says more than 64 KiB at once."""
 _MOST_REPLY = 1024
+LOGGER = "sparkawait.metrics"
+"""Logs what tasks count whose session keeps it for its client."""
+_KEEPS_LOGS = "PYSPARK_SPARK_SESSION_UUID"
+"""Has the session whose worker this is, if Spark keeps what that logs."""
 _IN_ERROR = re.compile(r"\[sparkawait\.metrics (\w+) (\{.*\})\]")
 
 
@@ -114,7 +125,8 @@ class Reports:
         accumulator: That of the application; ``None`` on Spark Connect, which has none.
         address: The driver's server, with its secret, if there is one.
         counted_by: Which `sparkawait.Metrics` counts each call.
-        mark: Tells reports in errors from what else may be there.
+        mark: Tells reports in errors and logs from what else may be there.
+        channel: Where they are published at a Redis that others use, too.
     """
 
     def __init__(
@@ -123,9 +135,10 @@ class Reports:
         address: str | None,
         counted_by: Sequence[str | None] = (),
         mark: str = "",
+        channel: str | None = None,
     ) -> None:
         """Tells nothing yet."""
-        self.mark = mark
+        self.mark, self.channel = mark, channel
         self.accumulator = accumulator
         self.address = address
         self.counted_by = tuple(counted_by)
@@ -133,7 +146,7 @@ class Reports:
     def then(self, counted_by: str | None) -> Reports:
         """Returns those of a chain that has one more call."""
         counted = (*self.counted_by, counted_by)
-        return Reports(self.accumulator, self.address, counted, self.mark)
+        return Reports(self.accumulator, self.address, counted, self.mark, self.channel)
 
     def of_task(self, chain: Chain) -> TaskReport:
         """Returns the reports of the task that this thread runs."""
@@ -176,10 +189,11 @@ class TaskReport:
         """
         if self._context is None:
             return
-        if how != "succeeded" and self._send(how):
-            return
         accumulator = self._reports.accumulator
+        if (how != "succeeded" or accumulator is None) and self._send(how):
+            return
         if accumulator is None:
+            self._log(self._context, how)
             return
         if error is None:
             # Spark waits for it before the action ends, so it is there when one looks.
@@ -206,7 +220,8 @@ class TaskReport:
             return False
         patience = _PATIENCE if end is None else _PATIENCE_AT_THE_END
         try:
-            publish(address, "reports" if end is None else "ends", text, patience)
+            own = "reports" if end is None else "ends"
+            publish(address, self._reports.channel or own, text, patience)
         except OSError as error:
             # Not at level WARNING: where the driver cannot be reached, its limits say so.
             _logger.info("a report has not reached the driver: %s", error)
@@ -216,6 +231,19 @@ class TaskReport:
                 _SILENT_UNTIL[address] = monotonic() + _SILENCE
             return False
         return True
+
+    def _log(self, context: TaskContext, end: str) -> None:
+        """Logs the last report for a client of Spark Connect, if the session keeps what is logged.
+
+        What a worker has logged that is killed, Spark does not keep.
+        """
+        if _KEEPS_LOGS not in os.environ:
+            return
+        report = json.dumps(self._report(context, end))
+        text = f"[sparkawait.metrics {self._reports.mark} {report}]"
+        record = logging.LogRecord(LOGGER, logging.INFO, "", 0, text, None, None)
+        # Nobody else is to see it, and it is below the level of most loggers.
+        logging.getLogger().handle(record)
 
     def _report(
         self, context: TaskContext, end: str | None, *, with_channels: bool = False
@@ -262,26 +290,57 @@ def publish(address: str, channel: str, message: str, patience: float) -> None:
     Raises:
         OSError: If the server cannot be reached, or refuses it.
     """
+    # As any client of Redis does it; a server has a connection of a worker for moments.
+    with connected(address, patience) as connection:
+        _say(connection, ("PUBLISH", channel, message), b":")
+
+
+def _say(connection: socket.socket, words: Sequence[str], wanted: bytes) -> None:
+    connection.sendall(_command(words))
+    reply = b""
+    while not reply.endswith(b"\n") and len(reply) < _MOST_REPLY:
+        more = connection.recv(_MOST_REPLY)
+        if not more:
+            break
+        reply += more
+    if not reply.startswith(wanted):
+        refused = reply.decode("ascii", "replace").strip() or "nothing"
+        msg = f"the server of reports answers {refused}"
+        raise _RefusedError(msg)
+
+
+def connected(address: str, patience: float) -> socket.socket:
+    """Returns a connection to a server of reports, which knows who it is.
+
+    Args:
+        address: The server, with its secret: that of the driver, or a Redis.
+        patience: Seconds that each step may take.
+
+    Raises:
+        OSError: If the server cannot be reached, or refuses it.
+    """
     where = urlsplit(address)
-    # As any client of Redis does it; a driver has a connection of a worker for moments.
-    words = (("AUTH", _secret_of(where)), ("PUBLISH", channel, message))
-    with _connected(where, patience) as connection, connection.makefile("rb") as replies:
-        connection.sendall(b"".join(map(_command, words)))
-        for wanted in (b"+OK\r\n", b":1\r\n"):
-            reply = replies.readline(_MOST_REPLY)
-            if reply != wanted:
-                refused = reply.decode("ascii", "replace").strip() or "nothing"
-                msg = f"the server of the driver answers {refused}"
-                raise _RefusedError(msg)
+    connection = _connected(where, patience)
+    try:
+        if where.scheme == "rediss":
+            context = ssl.create_default_context()
+            connection = context.wrap_socket(connection, server_hostname=where.hostname)
+        secret, user = _secret_of(where), unquote(where.username or "")
+        if secret:
+            _say(connection, ("AUTH", *([user] if user else []), secret), b"+OK")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def _secret_of(where: SplitResult) -> str:
-    return where.password or parse_qs(where.query).get("pass", [""])[0]
+    return unquote(where.password or "") or parse_qs(where.query).get("pass", [""])[0]
 
 
 def _connected(where: SplitResult, patience: float) -> socket.socket:
     if where.scheme != "redis+unix":
-        return socket.create_connection((where.hostname or "", where.port or 0), patience)
+        return socket.create_connection((where.hostname or "", where.port or 6379), patience)
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.settimeout(patience)

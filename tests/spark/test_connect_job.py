@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a client of Spark Connect hears of its calls: from a Redis, or from logs of workers."""
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import sparkawait as sa
+from sparkawait.spark.remote import _Subscription
+from tests.support.redis_server import RedisServer
+
+pytestmark = [pytest.mark.spark, pytest.mark.newest_spark, pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).parents[2]
+
+
+def told(out: Path, *server: str):
+    program = [sys.executable, "-m", "tests.spark.connect_job_program", str(out), *server]
+    run = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr[-5000:]
+    return json.loads(out.read_text())
+
+
+@pytest.mark.nightly
+def test_calls_are_counted_when_they_have_ended_where_the_session_keeps_what_workers_log(tmp_path):
+    heard = told(tmp_path / "heard")
+    # A worker that is killed leaves no log.
+    assert heard["after the fact"] == [41, 2, True]
+    assert heard["killed"] == [True]
+
+
+@pytest.mark.nightly
+def test_calls_are_counted_while_they_are_made_where_there_is_a_redis(tmp_path):
+    with RedisServer("--requirepass", "s3cr3t", cli=["-a", "s3cr3t"]) as redis:
+        heard = told(tmp_path / "heard", redis.url.replace("//", "//:s3cr3t@"))
+    assert heard["after the fact"] == [41, 2, False]
+    (function,), attempts = heard["while it runs"]
+    assert (function.rpartition(".")[2], attempts) == ("wait", 2 * 41)
+    assert heard["behind it"] == [2 * 41, False]
+    assert heard["stopped"] == 1
+    assert heard["has failed"] == [True]
+    assert heard["killed"] == [True]
+
+
+def test_messages_of_a_redis_come_until_it_is_away_and_when_it_is_back():
+    with RedisServer() as redis:
+        lines = iter(_Subscription(redis.url, "reports of mine"))
+        for text in ("seven", "", "\u20ac" * 13_013):
+            redis.cli("publish", "reports of others", "no")
+            redis.cli("-x", "publish", "reports of mine", stdin=text.encode())
+            assert next(lines) == text
+        redis.kill()
+        assert next(lines) is None, "some may have been lost"
+        redis.start()
+        heard: list[str] = []
+        listener = threading.Thread(target=lambda: heard.append(next(filter(None, lines))))
+        listener.start()
+        while not heard:
+            # It may not have subscribed yet.
+            redis.cli("publish", "reports of mine", "again")
+        listener.join()
+        assert heard == ["again"]
+
+
+def test_a_redis_that_is_not_there_or_refuses_is_told():
+    with RedisServer("--requirepass", "s3cr3t", cli=["-a", "s3cr3t"]) as redis:
+        for url in (redis.url, redis.url.replace("//", "//:wrong@")):
+            with pytest.raises(sa.ConfigurationError, match=r"`server` of `job` does not answer"):
+                _Subscription(url, "mine")
+        url = redis.url
+    with pytest.raises(sa.ConfigurationError, match=r"does not answer"):
+        _Subscription(url, "mine")

@@ -207,7 +207,7 @@ def test_all_types_are_returned(server: PostgresServer, batch: Any) -> None:
         "j": '{"x": 1}',
         "jb": '{"x": 2}',
         "m": "happy",
-        "inet": "10.0.0.1/32",
+        "inet": "10.0.0.1",
         "iv": "1 day 02:00:00",
         "ti": "12:13:00",
         "a": [1, None, 3],
@@ -322,6 +322,86 @@ def test_a_statement_that_writes_is_refused_until_it_may(server: PostgresServer)
 
     assert found["id"] == list(range(50))
     assert server.run("select count(*) from log") == "50"
+
+
+NOTING = """
+create or replace function note(n int) returns text language plpgsql as
+$$ begin insert into log values (n); return repeat('x', 1000); end $$;
+create sequence if not exists numbers; truncate log;
+"""
+
+
+@pytest.mark.parametrize("prepare", [True, False])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "select (select nextval('numbers')) as v where $1 > 0",
+        "with n as (select nextval('numbers') as v) select v from n where $1 > 0",
+        "select n.v from (select nextval('numbers') as v) n where $1 > 0",
+        "select l.v from (values (1)) as t(x), (select length(note(0)) as v) l where $1 > t.x - 1",
+    ],
+)
+def test_what_a_statement_that_writes_does_beside_its_placeholders_is_done_for_each_row(
+    server: PostgresServer, statement: str, prepare: bool
+) -> None:
+    server.run(NOTING)
+    options: Any = {"writes": True, "connections": 1, "prepare": prepare}
+    function = postgres.lookup(server.dsn, statement, ["k"], "v bigint", **options)
+
+    found = rows_of(function, {"k": pa.array(range(1, 41), pa.int32())})["v"]
+
+    if "note" in statement:
+        assert server.run("select count(*) from log") == "40"
+    else:
+        assert len(set(found)) == 40
+
+
+@pytest.mark.parametrize("prepare", [True, False])
+def test_a_query_that_writes_and_finds_too_much_is_not_run_again(
+    server: PostgresServer, prepare: bool
+) -> None:
+    server.run(NOTING)
+    function = postgres.lookup(
+        server.dsn,
+        "select note($1) as t",
+        ["k"],
+        "t string",
+        writes=True,
+        batch=100,
+        max_reply_bytes="4 KB",
+        prepare=prepare,
+        connections=1,
+    )
+
+    rows = rows_of(function, {"k": pa.array(range(100), pa.int32())}, on_error="capture", retry=2)
+
+    written = server.run("select count(*) || ' ' || count(distinct id) from log").split()
+    assert written[0] == written[1]
+    failed = [error for error in rows["error"] if error is not None]
+    assert failed
+    assert {error["attempts"] for error in failed} == {1}
+    assert all("`max_reply_bytes`" in error["message"] for error in failed)
+    # Those that were answered were found in queries that were small enough.
+    assert {value for value in rows["t"] if value is not None} <= {"x" * 1000}
+
+
+def test_a_commit_that_nobody_knows_of_is_not_made_again(server: PostgresServer) -> None:
+    server.run(
+        "create sequence tries; create function lost(i int, state text) returns int "
+        "language plpgsql as $$ begin perform nextval('tries'); "
+        "raise exception 'who knows' using errcode = state; end $$;"
+    )
+    tried = {}
+    for state in ("40003", "40001", "40P01"):
+        server.run("alter sequence tries restart")
+        statement = f"select lost($1, '{state}') as v"
+        function = postgres.lookup(server.dsn, statement, ["k"], "v int", writes=True)
+        (error,) = errors_of(
+            function, pa.array([1], pa.int32()), retry=sa.retry.fixed_delay(2, "1ms")
+        )
+        assert state in str(error)
+        tried[state] = int(server.run("select last_value from tries"))
+    assert tried == {"40003": 1, "40001": 3, "40P01": 3}
 
 
 def test_strings_and_comments_of_a_statement_are_left_alone(server: PostgresServer) -> None:

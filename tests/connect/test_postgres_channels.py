@@ -169,7 +169,8 @@ def test_without_channels_rows_of_all_tenants_share_queries(server: PostgresServ
     """As they always did: fewer queries, and a row that waits holds those beside it."""
     server.run("create table seen (query bigint, tenant text)")
     statement = "select txid_current() as query where $1 <> ''"
-    function = postgres.lookup(server.dsn, statement, ["tenant"], connections=1, writes=True)
+    options: dict[str, Any] = {"connections": 1, "writes": True, "batch": 1000}
+    function = postgres.lookup(server.dsn, statement, ["tenant"], **options)
     tenants = batches(TENANTS, 10)
 
     def queries(**options: Any) -> dict[int, set[str]]:

@@ -56,6 +56,8 @@ def value_of(server: PostgresServer, sql: str, schema: str | None = None, **opti
         ("'{}'::int[]", None, []),
         ("interval '-1 days -1 second'", "interval day to second", dt.timedelta(-1, -1)),
         ("1::oid", None, 1),
+        ("array['10.0.0.1', '10.0.0.0/8', null]::inet[]", None, ["10.0.0.1", "10.0.0.0/8", None]),
+        ("array['::1']::inet[]", "string", "{::1}"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("batch", [1, "auto"])
@@ -252,6 +254,32 @@ def test_a_column_that_cannot_be_sent_is_refused_before_the_task_where_the_serve
     with pytest.raises(sa.ConfigurationError, match="cannot be sent as `timestamp`") as caught:
         function.check(pa.schema({"k": pa.timestamp("us", "UTC")}))
     assert caught.value.kind is sa.exceptions.ErrorKind.TYPE_REFUSED
+
+
+@pytest.mark.parametrize(
+    ("value", "schema"),
+    [
+        ("row(1, '\\x0102')::kept", "struct<a:int,b:binary>"),
+        ("array[row(1, '\\x0102')::kept]", "array<struct<b:binary>>"),
+        ("array[array['\\x0102'::bytea]]", "array<array<binary>>"),
+        ("row('\\x0102'::bytea)", "struct<f1:binary>"),
+        ("row('\\x0102'::bytea)", "map<string,binary>"),
+    ],
+)
+def test_bytes_that_the_server_would_write_as_json_are_refused(
+    server: PostgresServer, value: str, schema: str
+) -> None:
+    server.run("drop type if exists kept; create type kept as (a int, b bytea)")
+    with pytest.raises(sa.ConfigurationError, match=r"to `encode\(.., 'base64'\)`") as caught:
+        value_of(server, value, schema)
+    assert caught.value.kind is sa.exceptions.ErrorKind.TYPE_REFUSED
+    # What is beside them is read, and so are bytes that the statement encodes.
+    if "kept" in value and "array" not in value:
+        assert value_of(server, value, "struct<a:int>") == {"a": 1}
+        encoded = "row(1, encode('\\x0102'::bytea, 'base64'))"
+        server.run("drop type if exists coded; create type coded as (a int, b text)")
+        found = value_of(server, f"{encoded}::coded", "struct<a:int,b:binary>")
+        assert found == {"a": 1, "b": b"\x01\x02"}
 
 
 def test_a_void_column_is_refused_at_the_call(server: PostgresServer) -> None:

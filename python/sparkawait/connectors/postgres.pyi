@@ -61,10 +61,11 @@ def lookup(
         how: What happens to a row that misses: `"left"` gives nulls, `"inner"` drops it.
         password: Where the address does not have it: a text, or a secret, which is looked up again
             when the server refuses it.
-        batch: Most rows in one query. `"auto"` is 1000, and one query per row where the statement
-            cannot be part of another, such as an `insert`; 1 is always one query per row. With
-            `channel=` the rows of a query are of one channel. If a row makes a query fail, it is
-            looked for in further queries and fails alone.
+        batch: Most rows in one query. `"auto"` is 1000, and one query per row with `writes=` and
+            where the statement cannot be part of another, such as an `insert`; 1 is always one
+            query per row. What has no placeholder in it, such as `(select nextval(..))`, may run
+            once for the rows of a query. With `channel=` the rows of a query are of one channel. If
+            a row makes a query fail, it is looked for in further queries and fails alone.
         connections: Connections in each process, shared by its tasks; at most 1000. A channel has
             its share of them, and never the last one. `connections` times `batch` rows are on their
             way at most, however many calls an operator may have.
@@ -82,7 +83,7 @@ def lookup(
             a call, `"call"` runs the statement, which must know what to do with it.
         max_reply_bytes: A row for which more is found fails: an int of bytes, or a text (powers of
             1024). What is found for all rows of a query may have as much; if it has more, the query
-            is run again for half of them each.
+            is run again for half of them each, or with `writes=` its rows fail.
         ca: Authorities that the server's certificate must come from, in PEM form: a path that every
             executor has, a text or a secret. Given, the connection must be encrypted and they are
             checked, also with `sslmode=prefer`; not given, those of the system are taken.

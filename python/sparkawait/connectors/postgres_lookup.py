@@ -59,12 +59,12 @@ MAX_CONNECTIONS = 1000
 """Of a process: a server allows about a hundred, a pooler some thousands."""
 
 MOST_ROWS = 1000
-"""Rows in one query with ``batch="auto"``."""
+"""Rows in one query with ``batch="auto"``, of a statement that only reads."""
 
 
-def _batch(value: object, name: str) -> int:
+def _batch(value: object, name: str) -> int | None:
     is_auto = isinstance(value, str) and value == "auto"
-    return MOST_ROWS if is_auto else integer(value, name, 1, other=" or 'auto'")
+    return None if is_auto else integer(value, name, 1, other=" or 'auto'")
 
 
 def _statement_timeout(value: object, name: str) -> float:
@@ -80,10 +80,11 @@ class PostgresValues(CertificateOptions, Values):
     how = HOW
     password = PASSWORD
     batch = Option(
-        'most rows in one query. `"auto"` is 1000, and one query per row where the '
-        "statement cannot be part of another, such as an `insert`; 1 is always one query "
-        "per row. With `channel=` the rows of a query are of one channel. If a row makes "
-        "a query fail, it is looked for in further queries and fails alone",
+        'most rows in one query. `"auto"` is 1000, and one query per row with `writes=` and '
+        "where the statement cannot be part of another, such as an `insert`; 1 is always one "
+        "query per row. What has no placeholder in it, such as `(select nextval(..))`, may run "
+        "once for the rows of a query. With `channel=` the rows of a query are of one "
+        "channel. If a row makes a query fail, it is looked for in further queries and fails alone",
         _batch,
         default="auto",
         type='int | Literal["auto"]',
@@ -135,7 +136,8 @@ class PostgresValues(CertificateOptions, Values):
     max_reply_bytes = Option(
         "a row for which more is found fails: an int of bytes, or a text (powers of 1024). "
         "What is found for all rows of a query may "
-        "have as much; if it has more, the query is run again for half of them each",
+        "have as much; if it has more, the query is run again for half of them each, or with "
+        "`writes=` its rows fail",
         size,
         default="64 MB",
         type="Size",
@@ -153,7 +155,7 @@ POSTGRES_OPTIONS = options_of(PostgresValues)
 """The options by name."""
 
 
-_AS_GIVEN = ("null_args", "batch", "max_reply_bytes")
+_AS_GIVEN = ("null_args", "max_reply_bytes")
 
 MAX_ARGS = 65_535
 """Arguments of a statement that the protocol can count."""
@@ -244,6 +246,7 @@ class Lookup(Connector):
             "server": server,
             "statement": self.statement,
             "args": self.args,
+            "batch": options.batch or (1 if options.writes else MOST_ROWS),
             **{name: getattr(options, name) for name in _AS_GIVEN},
             "parameters": self.parameters,
         }

@@ -129,6 +129,18 @@ impl Fault {
         Self::plain(text, Class::TooLarge, Cause::Answered)
     }
 
+    /// Returns the fault of a statement that may write, where too much was found for a query of rows.
+    pub(crate) fn of_query_that_writes(mut self) -> Self {
+        self.call.add("the query may have been carried out; use a smaller `batch`");
+        Self { cause: Cause::Unknown, ..self }
+    }
+
+    /// Makes the fault of a query that was answered with rows of calls that do not exist.
+    pub(crate) fn of_unknown_rows() -> Self {
+        let text = "PostgreSQL: the server answered with rows that are of no row of the query";
+        Self::plain(text, Class::Statement, Cause::Unknown)
+    }
+
     fn plain(text: impl Into<String>, class: Class, cause: Cause) -> Self {
         Self { call: Box::new(plain_failure(text)), cause, class }
     }
@@ -299,6 +311,8 @@ fn classify(code: &str, said: &str, routine: Option<&str>) -> Class {
         "0A000" if routine == Some("RevalidateCachedQuery") => Class::Stale,
         "0A000" => Class::Statement,
         "26000" => Class::Stale,
+        // Unlike the rest of its class: whether the transaction was committed is not known.
+        "40003" => Class::Transient,
         "25006" => Class::ReadOnly,
         // Statement timeout and lock timeout.
         "57014" | "55P03" => Class::Slow,
@@ -327,7 +341,7 @@ mod tests {
     fn states_are_sorted_into_what_passes_and_what_does_not() {
         let of = |code: &str| classify(code, "", None);
 
-        for transient in ["57P01", "08006"] {
+        for transient in ["57P01", "08006", "40003"] {
             assert!(of(transient) == Class::Transient, "{transient}");
         }
         for overloaded in ["57P03", "40001", "40P01", "53300"] {

@@ -15,7 +15,7 @@ const MOST_TOGETHER: usize = 900 << 20;
 /// ```
 ///
 /// A query that finds more is run again for half of its rows each, so a row for which it is too
-/// much alone is told from its neighbours.
+/// much alone is told from its neighbours. One that writes fails: it may have been carried out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MostFound {
     row: usize,

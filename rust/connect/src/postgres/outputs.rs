@@ -42,6 +42,9 @@ enum Ask {
     Plain,
     Text,
     Texts,
+    /// As the server shows it: its cast to a text says something else.
+    Shown,
+    ShownTexts,
     Json,
 }
 
@@ -68,6 +71,10 @@ pub(crate) fn outputs(columns: &[Column], schema: &Schema) -> Result<Vec<Output>
                 Ask::Plain => value,
                 Ask::Text => format!("{value}::text"),
                 Ask::Texts => format!("{value}::text[]"),
+                Ask::Shown => format!("pg_catalog.inet_out({value})::text"),
+                Ask::ShownTexts => {
+                    format!("pg_catalog.array_out({value})::pg_catalog.text::pg_catalog.text[]")
+                }
                 Ask::Json => format!("pg_catalog.to_json({value})::text"),
             };
             let is_plain = ask == Ask::Plain && position == index;
@@ -84,6 +91,9 @@ fn refused(name: &str, from: &Type, to: &DataType) -> Fault {
         (&Type::TIMESTAMPTZ, DataType::Timestamp(_, None)) => {
             "; declare it `timestamp`, or name a time zone in the statement, as in `at time zone 'UTC'`"
         }
+        _ if holds_bytes(from, to) => {
+            "; in a composite or an array of arrays, change a `bytea` to `encode(.., 'base64')`"
+        }
         _ => "; declare another type, or cast it in the statement",
     };
     Fault::refused(format!(
@@ -93,7 +103,44 @@ fn refused(name: &str, from: &Type, to: &DataType) -> Fault {
 
 /// Chooses how a value of `from` is asked for, to become one of `to`; `None` if it cannot.
 fn ask(from: &Type, to: &DataType) -> Option<(Ask, Form)> {
+    // The server writes bytes as `bytea_output` says, and JSON has them in base64.
+    let is_readable = |(ask, _): &(Ask, Form)| *ask != Ask::Json || !holds_bytes(from, to);
+    of_any(from, to).filter(is_readable)
+}
+
+/// Tells whether a `bytea` within a value of `from` is to become bytes within one of `to`.
+fn holds_bytes(from: &Type, to: &DataType) -> bool {
     let from = base(from);
+    match (from.kind(), to) {
+        (Kind::Array(of), DataType::List(field)) => {
+            // The lists are as deep as the array has dimensions.
+            let mut element = field.data_type();
+            while let DataType::List(field) = element {
+                element = field.data_type();
+            }
+            holds_bytes(of, element)
+        }
+        (Kind::Composite(fields), DataType::Struct(wanted)) => wanted.iter().any(|wanted| {
+            let named = fields.iter().find(|field| field.name() == wanted.name());
+            named.is_some_and(|field| holds_bytes(field.type_(), wanted.data_type()))
+        }),
+        (Kind::Composite(fields), DataType::Map(entries, _)) => {
+            fields.iter().any(|field| holds_bytes(field.type_(), entries.data_type()))
+        }
+        // Of a row without a name nobody knows what is in it.
+        _ => matches!(*from, Type::BYTEA | Type::RECORD) && has_binary(to),
+    }
+}
+
+fn has_binary(of: &DataType) -> bool {
+    match of {
+        DataType::List(field) | DataType::Map(field, _) => has_binary(field.data_type()),
+        DataType::Struct(fields) => fields.iter().any(|field| has_binary(field.data_type())),
+        of => of.is_binary(),
+    }
+}
+
+fn of_any(from: &Type, to: &DataType) -> Option<(Ask, Form)> {
     let plain = |wire| (Ask::Plain, Form { wire, is_list: false });
     let by_text = |ask| (ask, Form { wire: Wire::ByText, is_list: false });
     if *to == DataType::Null {
@@ -104,6 +151,7 @@ fn ask(from: &Type, to: &DataType) -> Option<(Ask, Form)> {
         // Read as the cast of a string, or as JSON.
         Wire::Text | Wire::Jsonb => return Some(plain(wire)),
         Wire::Uuid if to.is_string() => return Some(plain(wire)),
+        _ if to.is_string() && *from == Type::INET => return Some(by_text(Ask::Shown)),
         _ if to.is_string() => return Some(by_text(Ask::Text)),
         _ => {}
     }
@@ -118,6 +166,7 @@ fn ask(from: &Type, to: &DataType) -> Option<(Ask, Form)> {
         return Some(match asked {
             Ask::Plain if !form.is_list => (Ask::Plain, list),
             Ask::Text => (Ask::Texts, list),
+            Ask::Shown => (Ask::ShownTexts, list),
             _ => by_text(Ask::Json),
         });
     }
@@ -189,7 +238,7 @@ mod tests {
         assert_eq!(of(&Type::INT4, &DataType::Int64), (Ask::Plain, Wire::Int4, false));
         assert_eq!(of(&Type::INT4, &DataType::Utf8), (Ask::Text, Wire::ByText, false));
         assert_eq!(of(&Type::INTERVAL, &DataType::Utf8), (Ask::Text, Wire::ByText, false));
-        assert_eq!(of(&Type::INET, &DataType::Utf8), (Ask::Text, Wire::ByText, false));
+        assert_eq!(of(&Type::INET, &DataType::Utf8), (Ask::Shown, Wire::ByText, false));
         assert_eq!(of(&Type::OID, &DataType::Int64), (Ask::Text, Wire::ByText, false));
         assert_eq!(of(&Type::JSONB, &list(DataType::Int32)), (Ask::Plain, Wire::Jsonb, false));
         let fields = vec![arrow::datatypes::Field::new("x", DataType::Int32, true)];
@@ -203,7 +252,7 @@ mod tests {
 
         assert_eq!(of(&Type::INT4_ARRAY, DataType::Int32), (Ask::Plain, Wire::Int4, true));
         assert_eq!(of(&Type::BYTEA_ARRAY, DataType::Binary), (Ask::Plain, Wire::Bytea, true));
-        assert_eq!(of(&Type::INET_ARRAY, DataType::Utf8), (Ask::Texts, Wire::ByText, true));
+        assert_eq!(of(&Type::INET_ARRAY, DataType::Utf8), (Ask::ShownTexts, Wire::ByText, true));
         assert_eq!(of(&Type::JSONB_ARRAY, DataType::Utf8), (Ask::Plain, Wire::Jsonb, true));
         let lists = list(DataType::Int32);
         assert_eq!(of(&Type::INT4_ARRAY, lists.clone()), (Ask::Json, Wire::ByText, false));

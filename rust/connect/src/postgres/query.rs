@@ -180,7 +180,7 @@ impl Lookup {
                 }
                 Ok(Some(failure)) => failure,
                 Err(Stop::OfRows { keys, failure, .. }) if failure.is(Class::TooLarge) => {
-                    parts.halve(&keys);
+                    self.halve(&mut parts, &keys, failure);
                     continue;
                 }
                 Err(Stop::OfRows { keys, failure, reached }) => {
@@ -202,6 +202,15 @@ impl Lookup {
             }
         }
         Ok(())
+    }
+
+    /// Puts the rows of a query back in two halves, or fails them if it may have been carried out.
+    fn halve(&self, parts: &mut Parts, keys: &Keys, failure: Fault) {
+        if self.reads {
+            parts.halve(keys);
+        } else {
+            self.send(all_failed(&keys.attempts, &failure.of_query_that_writes()));
+        }
     }
 
     /// Answers rows if too many of them are at fault to find them with queries for several.
@@ -277,7 +286,11 @@ impl Lookup {
                             Stop::Failed(failure)
                         });
                     }
-                    Batched::Unknown => {}
+                    Batched::Unknown if self.reads => {}
+                    Batched::Unknown => {
+                        lease.retire();
+                        return Err(Stop::Failed(Fault::of_unknown_rows()));
+                    }
                 }
             }
             let attempts = &keys.attempts;

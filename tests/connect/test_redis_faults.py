@@ -211,10 +211,35 @@ def test_a_user_may_only_do_what_its_rules_say(monkeypatch):
     assert bad["error"]["kind"] == "unauthorized"
 
 
+def test_a_user_without_a_password_is_not_the_servers_default():
+    with RedisServer() as server:
+        server.cli("acl", "setuser", "reader", "on", "nopass", "~open:*", "+get")
+        server.cli("mset", "open:1", "x", "shut:1", "top")
+        for user, options in (("reader@", {}), ("reader:@", {}), ("", {"username": "reader"})):
+            url = server.url.replace("redis://", f"redis://{user}")
+            function = redis.get(url, "{key}", schema="v string", **options)
+            keys = [{"key": "open:1"}, {"key": "shut:1"}]
+            good, bad = lookup(function, keys, on_error="capture")
+            assert (good["v"], bad["v"]) == ("x", None)
+            assert "NOPERM" in bad["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "tail", ["/1?db=2", "?password=x", "?db=2&protocol=3", "?db=2&db=3", "?db=two"]
+)
+def test_what_an_address_says_is_used_or_refused(tail):
+    with pytest.raises(sa.ConfigurationError, match=r"nothing behind `[?]` but `db`"):
+        lookup(redis.get(f"redis://localhost:1{tail}", "k", schema="v string"), [{"id": 1}])
+
+
 def test_a_database_has_keys_of_its_own():
     with RedisServer() as server:
         server.cli("-n", "3", "set", "k", "three")
-        for url, options in ((f"{server.url}/3", {}), (server.url, {"database": 3})):
+        for url, options in (
+            (f"{server.url}/3", {}),
+            (f"{server.url}?db=3", {}),
+            (server.url, {"database": 3}),
+        ):
             function = redis.get(url, "k", schema="v string", **options)
             assert lookup(function, [{"id": 1}]) == [{"id": 1, "v": "three"}]
 

@@ -66,6 +66,60 @@ def test_without_a_retry_the_rows_that_were_answered_before_a_reset_have_their_v
     assert all(row["error"]["message"].endswith(("failed", "closed it")) for row in rows[100:])
 
 
+@pytest.mark.parametrize("answered", [0, 1, 13, 99])
+def test_reads_of_a_burst_that_was_answered_in_part_are_sent_once_more(answered):
+    def answer(connection, command):
+        key = int(command[1])
+        seen.append(key)
+        if connection > 0 or key < answered:
+            return value(command)
+        if key == 99:
+            server.hang_up(0)
+        return b""
+
+    seen: list[int] = []
+    with RespServer(answer) as server:
+        function = redis.get(server.url, "{id}", schema="v string")
+        # Those of the first burst: a connection that never answered is not believed.
+        rows = lookup(function, ROWS[:100], max_concurrency=100, on_error="capture", retry=0)
+        again = [*range(answered, 100)] if answered else []
+        assert [row["v"] for row in rows if row["error"] is None] == (
+            [f"value {i}" for i in range(100)] if answered else []
+        )
+        assert seen == [*range(100), *again]
+
+
+def test_writes_that_never_left_are_made_over_the_next_connection():
+    """All in one burst, whose server reads three of thirty and resets the connection."""
+
+    def answer(connection, command):
+        written.append(command[1])
+        is_large = len(command[2]) > 1
+        return None if connection == 0 and is_large and len(written) == 4 else bulk("OK")
+
+    written: list[str] = []
+
+    def batches():
+        yield pa.RecordBatch.from_pydict({"id": [-1], "v": ["x"]})
+        many = {"id": list(range(30)), "v": ["x" * 500_000] * 30}
+        yield pa.RecordBatch.from_pydict(many)
+
+    with RespServer(answer) as server:
+        function = redis.command(
+            server.url, "SET", "{id}", "{v}", schema="r string", writes=True, connections=1
+        )
+        options = {"tuning": sa.Tuning(warm_up=False), "max_concurrency": 1000}
+        out = sa.arrow.ordered_wait(batches(), function, on_error="capture", retry=5, **options)
+        rows = [row for batch in out for row in batch.to_pylist()]
+
+    failed = [row for row in rows if row["error"]]
+    # What the system had taken to send may have been read: two buffers of it.
+    assert len(failed) <= 24
+    assert {row["error"]["attempts"] for row in failed} == {1}
+    assert len(written) == len(set(written))
+    assert {row["id"] for row in rows if row["r"] == "OK"} <= {int(key) for key in written}
+
+
 def test_replies_that_trickle_in_are_whole():
     with RespServer(lambda _, command: value(command), piece=1) as server:
         function = redis.get(server.url, "{id}", schema="v string")

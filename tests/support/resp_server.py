@@ -19,7 +19,8 @@ __all__ = ["Answer", "RespServer", "bulk", "json_module"]
 Answer = Callable[[int, list[str]], "bytes | None"]
 """Gets the number of the connection, from 0, and a command with its arguments.
 
-Returns the packed reply; ``None`` resets the connection, and loses what was not sent yet."""
+Returns the packed reply, or nothing of one; ``None`` resets the connection, and loses what was not
+sent yet."""
 
 
 def bulk(text: str | None) -> bytes:
@@ -71,6 +72,10 @@ class RespServer:
         """Connections that it ever had."""
         return len(self._connections)
 
+    def hang_up(self, connection: int) -> None:
+        """Says nothing more over a connection: what was said arrives before its end."""
+        self._connections[connection].shutdown(socket.SHUT_WR)
+
     def __enter__(self) -> Self:
         """Begins to accept connections."""
         self._threads[0].start()
@@ -108,7 +113,7 @@ class RespServer:
                     linger = struct.pack("ii", 1, 0)
                     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
                     break
-                size = self._piece or len(reply)
+                size = self._piece or len(reply) or 1
                 for start in range(0, len(reply), size):
                     connection.sendall(reply[start : start + size])
         connection.close()

@@ -18,7 +18,7 @@ use crate::owed_calls::Owed;
 use crate::text::TextColumn;
 
 use super::failure::{self, misfit};
-use super::job::Awaiting;
+use super::job::{Awaiting, Loss};
 use super::join::PartAnswers;
 use super::map::{map_column, push_map};
 use super::redirects::Redirects;
@@ -39,6 +39,8 @@ pub(super) struct Answers {
     owed: Option<Owed>,
     /// Calls that were answered.
     next: usize,
+    /// Those of them whose commands were not sent last.
+    first: usize,
     reply: LookupReply,
     collected: Collected,
     /// Of the replies in it, as they were sent.
@@ -99,6 +101,7 @@ impl Answers {
             attempts,
             owed,
             next: 0,
+            first: 0,
             reply,
             collected,
             bytes: 0,
@@ -109,7 +112,12 @@ impl Answers {
         }
     }
 
-    /// Replies to the calls that were answered: their replies are large, and more are to come.
+    /// Whether each command is preceded by an `ASKING`.
+    fn is_asking(&self) -> bool {
+        self.redirects.as_ref().is_some_and(Redirects::is_asking)
+    }
+
+    /// Replies to the calls that were answered before the others are.
     #[cold]
     fn reply_early(&mut self) {
         self.bytes = 0;
@@ -194,8 +202,15 @@ impl Awaiting for Answers {
 
     fn may_be_repeated(&self) -> bool {
         // An `ASKING` before them may have been answered.
-        let is_asking = self.redirects.as_ref().is_some_and(Redirects::is_asking);
-        self.spec.reads && self.next == 0 && !is_asking && self.is_wanted() == Some(true)
+        self.spec.reads && !self.is_asking() && self.is_wanted() == Some(true)
+    }
+
+    fn go_on(&mut self) -> usize {
+        if self.next > 0 {
+            self.reply_early();
+        }
+        self.first = self.next;
+        self.next
     }
 
     fn leaves(&self) -> bool {
@@ -204,11 +219,14 @@ impl Awaiting for Answers {
 
     /// Fails the calls that were not answered, unless another node can be asked, and replies to
     /// the others.
-    fn fail(mut self: Box<Self>, failure: &Failure) {
+    fn fail(mut self: Box<Self>, loss: &Loss<'_>) {
+        let commands = if self.is_asking() { 2 } else { 1 };
+        let sent = self.first + loss.sent / commands;
         for index in self.next..self.attempts.len() {
             if self.redirects.as_mut().is_some_and(|redirects| redirects.lose(index)) {
                 continue;
             }
+            let failure = if index < sent { loss.failure } else { loss.unsent };
             if let Collected::Parts(parts) = &mut self.collected {
                 parts.fail(index, failure);
             } else {

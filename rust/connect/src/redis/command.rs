@@ -172,3 +172,45 @@ pub(super) fn write_argument(value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(value);
     out.extend_from_slice(b"\r\n");
 }
+
+/// Returns where each of the commands ends that are whole in `bytes`.
+pub(super) fn ends(bytes: &[u8]) -> impl Iterator<Item = usize> {
+    let mut start = 0;
+    std::iter::from_fn(move || {
+        start = end_of_command(bytes, start)?;
+        Some(start)
+    })
+}
+
+fn end_of_command(bytes: &[u8], start: usize) -> Option<usize> {
+    let (arguments, mut end) = number(bytes, start)?;
+    for _ in 0..arguments {
+        let (length, start) = number(bytes, end)?;
+        end = start + length + 2;
+    }
+    (end <= bytes.len()).then_some(end)
+}
+
+/// Reads the number of a line behind its first byte; returns where the next one begins, too.
+fn number(bytes: &[u8], start: usize) -> Option<(usize, usize)> {
+    let line = bytes.get(start + 1..)?;
+    let length = line.windows(2).position(|it| it == b"\r\n")?;
+    let number = std::str::from_utf8(&line[..length]).ok()?.parse().ok()?;
+    Some((number, start + 1 + length + 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ends;
+
+    #[test]
+    fn a_command_ends_with_its_last_byte() {
+        let bytes = b"*2\r\n$3\r\nGET\r\n$5\r\na\r\nb*\r\n*1\r\n$0\r\n\r\n*1\r\n$4\r\nPING\r\n";
+        let whole: Vec<usize> = ends(bytes).collect();
+        assert_eq!(whole, [24, 34, 48]);
+        for cut in 0..bytes.len() {
+            let expected: Vec<usize> = whole.iter().copied().filter(|it| *it <= cut).collect();
+            assert_eq!(ends(&bytes[..cut]).collect::<Vec<_>>(), expected, "{cut}");
+        }
+    }
+}

@@ -21,6 +21,22 @@ pub(super) struct Taken {
     pub(super) is_done: bool,
 }
 
+/// Why commands have no reply.
+pub(super) struct Loss<'a> {
+    pub(super) failure: &'a Failure,
+    /// How many were sent by the last connection.
+    pub(super) sent: usize,
+    /// What it is for the others: nobody has carried them out.
+    pub(super) unsent: &'a Failure,
+}
+
+impl<'a> Loss<'a> {
+    /// Says that no command was sent.
+    pub(super) fn unsent(failure: &'a Failure) -> Self {
+        Self { failure, sent: 0, unsent: failure }
+    }
+}
+
 /// Somebody who awaits replies to the commands of a job.
 ///
 /// A link knows no more of its jobs. It asks once for all replies that came together, so that a
@@ -33,7 +49,7 @@ pub(super) trait Awaiting: Send {
     fn finish(self: Box<Self>);
 
     /// Says that no further reply comes.
-    fn fail(self: Box<Self>, failure: &Failure);
+    fn fail(self: Box<Self>, loss: &Loss<'_>);
 
     /// The same after a panic, whatever state this is in.
     fn abandon(self: Box<Self>, failure: &Failure);
@@ -43,9 +59,14 @@ pub(super) trait Awaiting: Send {
         None
     }
 
-    /// Whether the commands do no harm when they are sent again; no reply to them was taken.
+    /// Whether those without a reply do no harm when they are sent again.
     fn may_be_repeated(&self) -> bool {
         false
+    }
+
+    /// Says that those without a reply are sent again; returns how many have one.
+    fn go_on(&mut self) -> usize {
+        0
     }
 
     /// Whether a reply said that the server is not the primary any more.

@@ -11,7 +11,7 @@
 //!
 //! | a connection ends because | what it owes |
 //! |---|---|
-//! | it was lost | commands that only read are sent once more, the others fail |
+//! | it was lost | what only reads goes to the next one, once, and jobs without a byte that was sent do; the others fail |
 //! | the server was silent for `idle_timeout`, or while all calls of the oldest job were cancelled | likewise |
 //! | the server is not the primary any more, or the connection is old | nothing: what was sent is answered first |
 
@@ -32,9 +32,10 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use crate::dial::{Duplex, HIGHEST_AGE};
 use crate::failure::Failure;
 
+use super::command::ends;
 use super::connect::Target;
 use super::failure;
-use super::job::Job;
+use super::job::{Job, Loss};
 use super::resp::Garbage;
 use super::scanner::Scanner;
 
@@ -137,7 +138,8 @@ impl Service for Line {
                     if self.last.may_pass() {
                         self.last.retry = Retry::After(rest);
                     }
-                    job.answers.fail(&self.last);
+                    let unsent = self.last.clone().before_call();
+                    job.answers.fail(&Loss::unsent(&unsent));
                     continue;
                 }
                 self.again.push_back(Sent { job, is_again: false });
@@ -191,13 +193,24 @@ impl Line {
     /// Fails what the connection did not answer, unless it may be sent once more, and sees to it that
     /// the next connection is not made at once.
     fn lose(&mut self, may_send_again: bool) {
-        let connection = self.connection.take();
+        let mut connection = self.connection.take();
         let was_good = connection.as_ref().is_some_and(|it| it.was_good);
-        for Sent { job, is_again } in connection.into_iter().flat_map(|it| it.jobs) {
-            if may_send_again && was_good && !is_again && job.answers.may_be_repeated() {
+        let unsent = self.last.clone().before_call();
+        for (written, Sent { mut job, is_again }) in
+            connection.iter_mut().flat_map(Connection::take_jobs)
+        {
+            let is_good = may_send_again && was_good;
+            if is_good && written == 0 && job.answers.is_wanted() == Some(true) {
+                self.again.push_back(Sent { job, is_again });
+            } else if is_good && !is_again && job.answers.may_be_repeated() {
+                if let Some(answered) = job.answers.go_on().checked_sub(1) {
+                    let end = ends(&job.bytes).nth(answered).unwrap_or_default();
+                    job.bytes.drain(..end);
+                }
                 self.again.push_back(Sent { job, is_again: true });
             } else {
-                job.answers.fail(&self.last);
+                let sent = ends(&job.bytes[..written]).count();
+                job.answers.fail(&Loss { failure: &self.last, sent, unsent: &unsent });
             }
         }
         (self.when_lost)();
@@ -259,6 +272,23 @@ impl Connection {
         }
         self.unwritten.extend_from_slice(&job.bytes);
         self.jobs.push_back(Sent { job, is_again: false });
+    }
+
+    /// Takes the jobs out, each with how many of its bytes were written.
+    fn take_jobs(&mut self) -> Vec<(usize, Sent)> {
+        let mut unwritten = self.unwritten.len();
+        let mut jobs: Vec<(usize, Sent)> = take(&mut self.jobs)
+            .into_iter()
+            .rev()
+            .map(|sent| {
+                let bytes = sent.job.bytes.len();
+                let rest = unwritten.min(bytes);
+                unwritten -= rest;
+                (bytes - rest, sent)
+            })
+            .collect();
+        jobs.reverse();
+        jobs
     }
 
     /// Serves jobs until the connection or the link ends.

@@ -48,7 +48,9 @@ impl Packed {
         match (username, password) {
             (Some(username), Some(password)) => self.add(&["AUTH", username, password]),
             (None, Some(password)) => self.add(&["AUTH", password]),
-            (_, None) => {}
+            // One that needs none is somebody else than the server's `default`.
+            (Some(username), None) => self.add(&["AUTH", username, ""]),
+            (None, None) => {}
         }
     }
 }

@@ -18,7 +18,7 @@ use sparkawait_task::error::StartError;
 
 use super::connect::Target;
 use super::failure;
-use super::job::{Awaiting, Job};
+use super::job::{Awaiting, Job, Loss};
 use super::link::Link;
 use super::node_map::{Node, NodeMap, Told, UNKNOWN};
 use super::refresh::Refresh;
@@ -164,7 +164,8 @@ impl Router {
             }
         };
         if let Err(job) = refused {
-            job.answers.fail(&failure::of_no_connection("", "its task has ended"));
+            let failure = failure::of_no_connection("", "its task has ended");
+            job.answers.fail(&Loss::unsent(&failure));
         }
     }
 
@@ -332,7 +333,7 @@ impl Awaiting for TopologyAnswer {
 
     fn finish(self: Box<Self>) {}
 
-    fn fail(self: Box<Self>, _failure: &Failure) {}
+    fn fail(self: Box<Self>, _loss: &Loss<'_>) {}
 
     fn abandon(self: Box<Self>, _failure: &Failure) {}
 }

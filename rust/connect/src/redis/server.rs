@@ -87,7 +87,8 @@ impl Address {
         // It is not quoted: there may be a password in it.
         Url::parse(url).ok().as_ref().and_then(Self::read).ok_or_else(|| {
             StartError::option(
-                "`url` must be like `redis://host:6379/0`, `rediss://..` or `redis+unix:///path`",
+                "`url` must be like `redis://host:6379/0`, `rediss://..` or `redis+unix:///path`, with \
+                 nothing behind `?` but `db`, and of a socket `user` and `pass`",
             )
         })
     }
@@ -107,24 +108,47 @@ impl Address {
         };
         let text = |text: &str| Some(percent_decode_str(text).decode_utf8().ok()?.into_owned());
         let (username, database) = (url.username(), url.path().trim_matches('/'));
+        let [named] = Self::named(url, ["db"])?;
+        let database = match (database, named) {
+            ("", Some(named)) => named.parse().ok()?,
+            ("", None) => 0,
+            (database, None) => database.parse().ok()?,
+            // Two, and who knows which is meant.
+            (_, Some(_)) => return None,
+        };
         Some(Self {
             endpoint: Endpoint::Tcp(host, url.port().unwrap_or(PORT)),
             is_tls,
             username: if username.is_empty() { None } else { Some(text(username)?) },
             password: url.password().map_or(Some(None), |it| text(it).map(Some))?,
-            database: if database.is_empty() { 0 } else { database.parse().ok()? },
+            database,
         })
     }
 
     fn of_socket(url: &Url) -> Option<Self> {
-        let said = |name| url.query_pairs().find(|it| it.0 == name).map(|it| it.1.into_owned());
+        if !url.username().is_empty() || url.password().is_some() || url.fragment().is_some() {
+            return None;
+        }
+        let [username, password, database] = Self::named(url, ["user", "pass", "db"])?;
         Some(Self {
             endpoint: Endpoint::Unix(url.to_file_path().ok()?),
             is_tls: false,
-            username: said("user"),
-            password: said("pass"),
-            database: said("db").map_or(Some(0), |it| it.parse().ok())?,
+            username,
+            password,
+            database: database.map_or(Some(0), |it| it.parse().ok())?,
         })
+    }
+
+    /// Returns what an address says behind `?`; `None` if it says something else too, or one twice.
+    fn named<const N: usize>(url: &Url, names: [&str; N]) -> Option<[Option<String>; N]> {
+        let mut found = [const { None }; N];
+        for (name, value) in url.query_pairs() {
+            let place = &mut found[names.iter().position(|it| *it == name)?];
+            if place.replace(value.into_owned()).is_some() {
+                return None;
+            }
+        }
+        Some(found)
     }
 }
 
@@ -208,6 +232,9 @@ mod tests {
             ("valkeys://u%C3%A4:@10.0.0.7", "tls 10.0.0.7:6379", named("uä"), None, 0),
             ("redis+unix:///a%20b?db=7&user=u&pass=p", "/a b", named("u"), named("p"), 7),
             ("unix:///s", "/s", None, None, 0),
+            ("redis://a?db=3", "a:6379", None, None, 3),
+            ("redis://a:7/?db=3", "a:7", None, None, 3),
+            ("redis://a?", "a:6379", None, None, 0),
         ] {
             assert_eq!(read(url), Some((place.to_owned(), username, password, database)), "{url}");
         }
@@ -223,6 +250,15 @@ mod tests {
             "redis+unix://a",
             "unix:///s?db=x",
             "rediss://a#insecure",
+            "redis://a/1?db=2",
+            "redis://a?db=x",
+            "redis://a?db=1&db=2",
+            "redis://a?password=p",
+            "redis://a?protocol=3",
+            "redis://a?user=u",
+            "unix:///s?username=u",
+            "unix://u@/s",
+            "unix:///s#f",
         ] {
             assert_eq!(read(url), None, "{url}");
         }

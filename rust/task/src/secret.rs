@@ -3,7 +3,7 @@
 //!
 //! A secret is read when a task starts, and again when it was refused: once for all that share it
 //! and at most once a second. Each process waits a moment of its own before, so that those of a job
-//! do not ask at once. What cannot be read leaves the last text as it is.
+//! do not ask at once. What cannot be read, or does not come for long, leaves the last text as it is.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::sync::{Mutex as Turn, oneshot};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 /// Least time from one reading to the next.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -24,6 +24,10 @@ const FRESH: Duration = Duration::from_secs(5);
 
 /// Longest moment that a process waits by chance.
 const JITTER: Duration = Duration::from_millis(100);
+
+/// Longest time that a reading is waited for; connections wait with it.
+const PATIENCE: Duration =
+    if cfg!(test) { Duration::from_millis(13) } else { Duration::from_secs(10) };
 
 /// Where a secret comes from.
 pub trait Source: Send + Sync + 'static {
@@ -45,9 +49,12 @@ pub type Sources = HashMap<String, Arc<dyn Source>>;
 pub struct Secret {
     state: Mutex<State>,
     version: AtomicU64,
-    /// Held by the one who reads it again.
-    turn: Turn<()>,
+    /// Held by the one who reads it again; a reading that has not ended yet.
+    turn: Turn<Option<Reading>>,
 }
+
+/// The source that is read, and who hears of it.
+type Reading = (Arc<dyn Source>, oneshot::Receiver<Result<String, String>>);
 
 #[derive(Clone)]
 struct State {
@@ -62,7 +69,7 @@ impl Secret {
     #[must_use]
     pub fn new(text: &str, source: Option<Arc<dyn Source>>) -> Self {
         let state = State { text: Arc::from(text), source, read: Instant::now() };
-        Self { state: Mutex::new(state), version: AtomicU64::new(0), turn: Turn::new(()) }
+        Self { state: Mutex::new(state), version: AtomicU64::new(0), turn: Turn::new(None) }
     }
 
     /// Takes over what another one was made of.
@@ -113,7 +120,7 @@ impl Secret {
     /// Reads it again, unless somebody has done so meanwhile.
     async fn read(&self, known: &str, jitter: Duration) {
         let asked = Instant::now();
-        let _turn = self.turn.lock().await;
+        let mut turn = self.turn.lock().await;
         let State { text, source, read } = self.state().clone();
         let Some(source) = source else { return };
         if *text != *known || read > asked {
@@ -121,15 +128,21 @@ impl Secret {
         }
         sleep(jitter.max(PAUSE.saturating_sub(read.elapsed()))).await;
         self.state().read = Instant::now();
-        let (told, telling) = oneshot::channel();
-        let reading = move || {
-            #[expect(clippy::let_underscore_must_use, reason = "nobody waits any more")]
-            let _ = told.send(source.read());
+        let begun = match turn.take() {
+            // One thread hangs, and not one for each who asks.
+            Some((of, telling)) if Arc::ptr_eq(&of, &source) => Ok(telling),
+            _ => begin(&source),
         };
-        let started = thread::Builder::new().name("sparkawait-secret".to_owned()).spawn(reading);
-        let result = match started {
-            Ok(_) => telling.await.unwrap_or_else(|_| Err("it panicked".to_owned())),
-            Err(error) => Err(error.to_string()),
+        let result = match begun {
+            Ok(mut telling) => {
+                if let Ok(told) = timeout(PATIENCE, &mut telling).await {
+                    told.unwrap_or_else(|_| Err("it panicked".to_owned()))
+                } else {
+                    *turn = Some((source, telling));
+                    Err(format!("it did not come within {} s", PATIENCE.as_secs()))
+                }
+            }
+            Err(error) => Err(error),
         };
         let mut state = self.state();
         match result {
@@ -152,6 +165,19 @@ impl Secret {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Begins to read a source, which may block.
+fn begin(source: &Arc<dyn Source>) -> Result<oneshot::Receiver<Result<String, String>>, String> {
+    let (told, telling) = oneshot::channel();
+    let source = Arc::clone(source);
+    let reading = move || {
+        #[expect(clippy::let_underscore_must_use, reason = "nobody waits any more")]
+        let _ = told.send(source.read());
+    };
+    let started = thread::Builder::new().name("sparkawait-secret".to_owned()).spawn(reading);
+    started.map_err(|error| error.to_string())?;
+    Ok(telling)
 }
 
 /// Shows secrets to somebody by `attempt`, as they are now. Where that is refused they are read again, and
@@ -295,5 +321,41 @@ mod tests {
         assert_eq!((&*file.fresh().await, &*provider.fresh().await), ("second", "first"));
         assert_eq!(&*Secret::new("fixed", None).fresh().await, "fixed");
         assert!(!format!("{file:?}").contains("second"));
+    }
+
+    /// Gives a text once it is let go.
+    struct Hanging(Mutex<std::sync::mpsc::Receiver<()>>, AtomicUsize);
+
+    impl Source for Hanging {
+        fn read(&self) -> Result<String, String> {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            self.0.lock().unwrap().recv().unwrap_err();
+            Ok("second".to_owned())
+        }
+
+        fn is_cheap(&self) -> bool {
+            false
+        }
+    }
+
+    #[tokio::test]
+    async fn a_source_that_hangs_is_not_waited_for_and_what_it_says_late_is_taken() {
+        let (release, hangs) = std::sync::mpsc::channel();
+        let source = Arc::new(Hanging(Mutex::new(hangs), AtomicUsize::new(0)));
+        let secret = Secret::new("first", Some(Arc::clone(&source) as Arc<dyn Source>));
+        let ask = async || {
+            secret.state().read = Instant::now().checked_sub(PAUSE).unwrap();
+            secret.instead_of("first").await
+        };
+
+        for _ in 0..3 {
+            assert_eq!(ask().await, None);
+            assert_eq!(&*secret.text(), "first");
+        }
+        drop(release);
+        while ask().await.is_none() {}
+
+        assert_eq!(&*secret.text(), "second");
+        assert_eq!(source.1.load(Ordering::Relaxed), 1);
     }
 }

@@ -337,6 +337,29 @@ def test_a_token_is_renewed_before_it_ends_and_used_until_then() -> None:
     assert len(calls) - len(found) <= 100 * tokens.given
 
 
+@pytest.mark.parametrize(
+    ("status", "body", "shown"),
+    [
+        (201, b'{"access_token": "token-0"}', ["Bearer token-0"]),
+        (202, b'{"token": "s3same"}', []),
+        (200, b"s3same", []),
+        (204, b"", []),
+    ],
+)
+def test_a_token_may_come_with_any_success_and_is_never_quoted(status, body, shown) -> None:
+    with serve(lambda it, _: (status, {}, body) if it.target == "/token" else FOUND) as server:
+        function = get(server.url, auth=client_of(server.url))
+        rows = [pa.RecordBatch.from_pydict({"x": [1]})]
+        out = sa.arrow.ordered_wait(rows, function, on_error="capture", retry=0)
+        (row,) = [row for batch in out for row in batch.to_pylist()]
+        assert [authorization(it) for it in server.requests if it.target != "/token"] == shown
+
+    if not shown:
+        message = row["error"]["message"]
+        assert "is not JSON with an `access_token`" in message
+        assert "s3same" not in message
+
+
 def test_a_token_whose_answer_breaks_off_is_asked_for_again() -> None:
     tokens, broken = TokenServer(), []
 

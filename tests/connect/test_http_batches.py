@@ -238,6 +238,26 @@ def test_a_row_at_fault_is_found_where_that_is_asked_for():
         assert len(server.requests) == 9
 
 
+@pytest.mark.parametrize("key", [None, True])
+def test_a_request_that_was_carried_out_is_divided_only_where_twice_is_harmless(key: Any):
+    def reply(request: Request, _: int) -> Answer:
+        return ok([{"v": x, "pad": "x" * 700} for x in inputs(request)])
+
+    with serve(reply) as server:
+        batch = sa.Batch(max_rows=4, split_on_error=True)
+        client = sa.http.Client(proxy=False, max_reply_bytes=1000)
+        function = lookup(server, batch=batch, idempotency_key=key, client=client)
+        found = rows(function, list(range(4)), on_error="capture", retry=RETRY)
+
+        asked = [x for request in server.requests for x in inputs(request)]
+        if key is None:
+            assert asked == list(range(4))
+            assert all("`max_reply_bytes`" in row["error"]["message"] for row in found)
+        else:
+            assert [row["v"] for row in found] == list(range(4))
+            assert Counter(asked) == dict.fromkeys(range(4), 3)
+
+
 @pytest.mark.parametrize("channel", [None, "c"])
 def test_the_parts_of_a_request_that_fails_pay_as_any_request(channel: str | None):
     def reply(request: Request, _: int) -> Answer:

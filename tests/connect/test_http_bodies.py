@@ -82,7 +82,20 @@ def test_a_literal_may_be_a_header_a_part_of_the_address_and_a_whole_body():
     requests = sent(body=text + "{n}", headers={"X-Text": text}, query={"q": text})
     assert [request.body for request in requests] == [b"{x}7", b"{x}-13", b"{x}0"]
     assert {request.headers["x-text"] for request in requests} == {"{x}"}
-    assert {request.target for request in requests} == {"/?q={x}"}  # only values are encoded
+    assert {request.target for request in requests} == {"/?q=%7Bx%7D"}
+
+
+def test_a_parameter_of_a_query_says_what_httpx_says():
+    query = {"filter": "name eq '{name}'", "q & a": "{n} {name}", "at": "12:00+01:00#a&b=c%20"}
+
+    for row, request in enumerate(sent(query=query)):
+        if None in (COLUMNS["name"][row], COLUMNS["n"][row]):
+            continue
+        name, n = COLUMNS["name"][row], COLUMNS["n"][row]
+        said = {"filter": f"name eq '{name}'", "q & a": f"{n} {name}", "at": query["at"]}
+        theirs = httpx.Request("POST", URL, params=said)
+        assert parse_qsl(request.target.partition("?")[2], True) == list(said.items())
+        assert parse_qsl(theirs.url.query.decode(), True) == list(said.items())
 
 
 def test_braces_of_a_text_that_names_no_column_say_what_to_write():

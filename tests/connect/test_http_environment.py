@@ -85,6 +85,23 @@ def test_a_proxy_that_is_given_goes_before_that_of_the_environment(proxy, monkey
     assert name == "proxy for example.invalid"
 
 
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_proxy_that_is_not_spoken_to_sees_nothing(monkeypatch, scheme):
+    with socket.create_server((LOOPBACK, 0)) as listener:
+        port = listener.getsockname()[1]
+        for name in ("http_proxy", "https_proxy", "no_proxy"):
+            monkeypatch.delenv(name, raising=False)
+            monkeypatch.delenv(name.upper(), raising=False)
+        monkeypatch.setenv("ALL_PROXY", f"socks5://user:word@{LOOPBACK}:{port}")
+
+        with pytest.raises(sa.AsyncFunctionError, match="a proxy of `socks5`, which is not"):
+            name_from(f"{scheme}://example.invalid/", read_timeout="31s")
+
+        listener.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+
+
 def test_the_roots_of_the_system_are_trusted(tmp_path, monkeypatch):
     certificates = Certificates(tmp_path)
     lines = """location / { return 200 '{"name": "$host"}'; }"""
@@ -155,22 +172,27 @@ def test_encrypted_requests_go_through_a_tunnel_of_the_proxy(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("answer", "why"),
+    ("answer", "why", "calls"),
     [
         (
             b"HTTP/1.1 407 Who?\r\n\r\n",
             "407 Proxy Authentication Required to CONNECT; give its address",
+            1,
         ),
-        (b"HTTP/1.1 503 No\r\nContent-Length: 3\r\n\r\nno!", "503 Service Unavailable to CONNECT"),
-        (b"HTTP/1.1 403 No\r\n\r\n", "403 Forbidden to CONNECT"),
+        # Without `retry=` what was not sent is tried three times more.
+        (
+            b"HTTP/1.1 503 No\r\nContent-Length: 3\r\n\r\nno!",
+            "503 Service Unavailable to CONNECT",
+            4,
+        ),
+        (b"HTTP/1.1 403 No\r\n\r\n", "403 Forbidden to CONNECT", 1),
     ],
 )
-def test_a_proxy_that_makes_no_tunnel_is_told(answer, why):
+def test_a_proxy_that_makes_no_tunnel_is_told(answer, why, calls):
     match = f"no connection: the proxy answered {why}"
     with (
         tunnel(answer) as (proxy, asked),
         pytest.raises(sa.AsyncFunctionError, match=match),
     ):
         name_from("https://example.invalid/", proxy=proxy)
-    # Without `retry=` what was not sent is tried three times more.
-    assert len(asked) == 4
+    assert len(asked) == calls

@@ -83,18 +83,34 @@ class RawServer(socketserver.ThreadingTCPServer):
         self._thread.join()
 
 
-def rows(function, count: int = 1) -> list[dict]:
+def rows(function, count: int = 1, **others) -> list[dict]:
     batch = pa.record_batch({"id": [str(row) for row in range(count)]})
     options = {
         "on_error": "capture",
         "retry": 0,
         "max_concurrency": 1,
         "tuning": sa.Tuning(warm_up=False),
+        **others,
     }
     out = sa.arrow.ordered_wait([batch], function, **options)
     found = pa.Table.from_batches(out).to_pylist()
     assert [row["id"] for row in found] == batch["id"].to_pylist()
     return found
+
+
+@pytest.mark.parametrize(("status", "calls"), [(429, 2), (404, 1), (400, 1)])
+def test_a_status_that_decides_does_not_wait_for_the_rest_of_its_body(status, calls):
+    stalled = b"HTTP/1.1 %d No\r\nContent-Length: 100\r\n\r\nwhat happened" % status
+    with RawServer(lambda before: FOUND if before else stalled) as server:
+        function = request("POST", server.url, body="x", missing=[404])
+        (row,) = rows(function, retry=sa.retry.fixed_delay(3, "1ms"), timeout="60s")
+        assert len(server.requests) == server.connections == calls
+
+    assert row["n"] == (7 if status == 429 else None)
+    if status == 400:
+        assert "what happened" in row["error"]["message"]
+    else:
+        assert row["error"] is None
 
 
 def request(method: str, url: str, **options):

@@ -72,6 +72,21 @@ def test_calls_that_start_together_share_one_connection_over_http2(front):
     assert front.numbers == {0}
 
 
+@pytest.mark.parametrize("version", ["1.1", "2", "auto"])
+def test_a_host_that_rows_name_is_the_one_that_answers(tmp_path, certificates, version):
+    server = """location / { return 200 '{"host": "$host", "spoken": "$server_protocol"}'; }"""
+    with Nginx(tmp_path, server, certificates=certificates, listen="http2") as nginx:
+        client = sa.http.Client(ca=certificates.ca, proxy=False, version=version)
+        headers = {"Host": "{tenant}.example.com"}
+        schema = "host string, spoken string"
+        function = sa.http.get(f"{nginx.url}/{{tenant}}", schema, headers=headers, client=client)
+        rows = pa.RecordBatch.from_pydict({"tenant": ["a", "b", "c"]})
+        out = [row for it in sa.arrow.ordered_wait([rows], function) for row in it.to_pylist()]
+
+    assert [row["host"] for row in out] == ["a.example.com", "b.example.com", "c.example.com"]
+    assert {row["spoken"] for row in out} == {"HTTP/1.1" if version == "1.1" else "HTTP/2.0"}
+
+
 def test_a_second_connection_over_http2_is_one_too(front):
     with front.before(SAYS_PROTOCOL, listen="http2") as url:
         # 100 of them fit on the first.

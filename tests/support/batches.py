@@ -45,8 +45,7 @@ def lookup(server: ScriptedServer, schema: str = "v bigint", **options: Any) -> 
         options.pop("method", "POST"),
         server.url + options.pop("path", "/b"),
         schema,
-        client=sa.http.Client(proxy=False),
-        **options,
+        **{"client": sa.http.Client(proxy=False), **options},
     )
 
 

@@ -18,10 +18,19 @@ pub enum About {
     Call,
     /// What a request for many rows says: one for fewer of them may do better.
     Rows,
+    /// The same of one that was carried out: what is answered to fewer may do better.
+    AnsweredRows,
     /// One or the other: nobody knows.
     RowsOrCall,
     /// All rows: the task ends with it.
     Task,
+}
+
+impl About {
+    /// Returns whether it is about the rows of a request for sure.
+    pub fn is_of_rows(self) -> bool {
+        matches!(self, Self::Rows | Self::AnsweredRows)
+    }
 }
 
 /// Why a call failed, and what may be done about it. Can be given to each of the calls that it hit.

@@ -12,6 +12,7 @@
 //! begins with stands for scheme and host, or the whole of it, and is taken as
 //! it is.
 
+use std::net::Ipv6Addr;
 use std::sync::{Arc, OnceLock};
 
 use arrow::array::RecordBatch;
@@ -29,7 +30,7 @@ use super::clients::{Clients, Place as Server};
 use super::failure::bad_request;
 use super::hosts::AllowedHosts;
 use crate::failure::Failure;
-use crate::template::{BoundTemplate, Escape, Template, TemplateRows};
+use crate::template::{BoundTemplate, Escape, Template, TemplateRows, percent_encode_from};
 
 /// Bytes of a path with its query, as the crate `http` has it.
 const MOST_BYTES: usize = u16::MAX as usize - 1;
@@ -393,17 +394,28 @@ impl AddressRows<'_> {
             }
             check(*place, &self.text[start..])?;
         }
-        for (start, value) in &self.query {
-            self.text.extend_from_slice(start);
-            if !value.write(row, Escape::Percent, &mut self.text) {
-                return Ok(None);
-            }
+        if !self.write_query(row) {
+            return Ok(None);
         }
         if self.text.first() != Some(&b'/') {
             self.paths.extend_from_slice(b"/");
         }
         self.paths.extend_from_slice(&self.text);
         Ok(Some(self.paths.split().freeze()))
+    }
+
+    /// Writes the parameters of `row`, values with the text around them percent-encoded; returns false if
+    /// one of its columns is null.
+    fn write_query(&mut self, row: usize) -> bool {
+        for (start, value) in &self.query {
+            self.text.extend_from_slice(start);
+            let from = self.text.len();
+            if !value.write(row, Escape::None, &mut self.text) {
+                return false;
+            }
+            percent_encode_from(from, &mut self.text);
+        }
+        true
     }
 
     /// Returns the address of `row`; `None` if one of its columns is null.
@@ -414,14 +426,17 @@ impl AddressRows<'_> {
             if !part.write(row, place.escape(), &mut self.text) {
                 return Ok(None);
             }
+            if *place == Place::Authority
+                && let Some(authority) = of_ipv6(&self.text[start..])
+            {
+                self.text.truncate(start);
+                self.text.extend_from_slice(authority.as_bytes());
+            }
             check(*place, &self.text[start..])?;
         }
         let end = self.text.len();
-        for (start, value) in &self.query {
-            self.text.extend_from_slice(start);
-            if !value.write(row, Escape::Percent, &mut self.text) {
-                return Ok(None);
-            }
+        if !self.write_query(row) {
+            return Ok(None);
         }
         let end = if self.address.is_query_apart { end } else { self.text.len() };
         let (url, query) = self.text.split_at(end);
@@ -487,6 +502,19 @@ fn check(place: Place, written: &[u8]) -> Result<(), Failure> {
         _ => return Ok(()),
     };
     Err(bad_request(what))
+}
+
+/// Returns host and port as an address has them where a row names a host of IPv6, with brackets or
+/// without.
+fn of_ipv6(authority: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(authority).ok()?;
+    let (user, text) = text.split_at(text.rfind('@').map_or(0, |at| at + 1));
+    // The colons of values are encoded.
+    let end = text.rfind(':').unwrap_or(text.len());
+    let host = percent_decode_str(&text[..end]).decode_utf8().ok()?;
+    let inner = host.strip_prefix('[').and_then(|it| it.strip_suffix(']')).unwrap_or(&host);
+    let address: Ipv6Addr = inner.parse().ok()?;
+    Some(format!("{user}[{address}]{}", &text[end..]))
 }
 
 /// Whether a segment is `.` or `..`; each point may be percent-encoded.

@@ -10,6 +10,7 @@ use http::{Method, StatusCode};
 use sparkawait_core::operator::AttemptId;
 use sparkawait_core::policy::LimitLeft;
 use sparkawait_task::error::{StartError, TaskError};
+use tokio::time::timeout;
 
 use super::again::Earlier;
 use super::auth::Auth;
@@ -32,6 +33,9 @@ const KEPT_OF_FAILURE: usize = 4096;
 
 /// Bytes of a body that nobody wants that are read, so that the connection serves the next call.
 const READ_OF_FAILURE: usize = 256 << 10;
+
+/// For how long it is read. What has not come by then is not waited for, and its connection is closed.
+const PATIENCE_WITH_FAILURE: Duration = Duration::from_secs(1);
 
 /// What is made of a response.
 pub(super) struct CallRules {
@@ -305,18 +309,22 @@ impl CallRules {
     }
 }
 
-/// Reads the start of a body, and the rest of it too if that is not long.
+/// Reads the start of a body, and the rest of it too if that is not long and comes soon: the status has
+/// decided already.
 async fn read_start(watch: &Watch, reply: &mut Reply) -> Vec<u8> {
     let is_long = reply.length.is_some_and(|length| length > READ_OF_FAILURE as u64);
     let most = if is_long { KEPT_OF_FAILURE } else { READ_OF_FAILURE };
     let (mut start, mut read) = (Vec::new(), 0);
-    while read < most
-        && let Ok(Some(chunk)) = reply.chunk(watch).await
-    {
-        read += chunk.len();
-        let wanted = chunk.len().min(KEPT_OF_FAILURE - start.len());
-        start.extend_from_slice(&chunk[..wanted]);
-    }
+    let reading = async {
+        while read < most
+            && let Ok(Some(chunk)) = reply.chunk(watch).await
+        {
+            read += chunk.len();
+            let wanted = chunk.len().min(KEPT_OF_FAILURE - start.len());
+            start.extend_from_slice(&chunk[..wanted]);
+        }
+    };
+    drop(timeout(PATIENCE_WITH_FAILURE, reading).await);
     start
 }
 

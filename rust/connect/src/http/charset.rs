@@ -54,6 +54,7 @@ impl Charset {
     pub(super) fn read(self, reads: Reads, body: Bytes, host: &str) -> Result<Bytes, Failure> {
         match self {
             Self::Utf8 => Ok(body),
+            Self::Utf16(_) if reads == Reads::Json && is_utf8(&body) => Ok(body),
             Self::Utf16(pair) => Ok(of_pairs(&body, pair).unwrap_or(body)),
             Self::Latin1 if reads == Reads::Json && std::str::from_utf8(&body).is_ok() => Ok(body),
             Self::Latin1 => {
@@ -64,6 +65,11 @@ impl Charset {
             Self::Unknown(name) => Err(in_charset(host, &name)),
         }
     }
+}
+
+/// Whether it is UTF-8 for sure: in UTF-16, JSON has zeros or a mark in front.
+fn is_utf8(body: &[u8]) -> bool {
+    !body.contains(&0) && std::str::from_utf8(body).is_ok()
 }
 
 fn of_pairs(body: &[u8], pair: fn([u8; 2]) -> u16) -> Option<Bytes> {
@@ -108,6 +114,13 @@ mod tests {
         assert_eq!(whole, "Ã¼");
         let json = read("application/json; charset=latin1", Reads::Json, "ü".as_bytes()).unwrap();
         assert_eq!(json, "ü");
+        for (kind, body) in [
+            ("application/json; charset=utf-16", r#"["ü"]"#.as_bytes()),
+            ("application/json; charset=utf-16le", b"[\0\"\0\xfc\0\"\0]\0"),
+            ("application/json; charset=utf-16", b"\xfe\xff\0[\0\"\0\xfc\0\"\0]"),
+        ] {
+            assert_eq!(read(kind, Reads::Json, body).unwrap(), r#"["ü"]"#, "{kind}");
+        }
         assert_eq!(read("application/json; charset=latin1", Reads::Json, b"\xfc").unwrap(), "ü");
     }
 

@@ -26,6 +26,7 @@ use super::http1::Line;
 use super::http2::{Pings, SharedLine, Stream};
 use super::origin::Origin;
 use super::protocol::Version;
+use super::proxies::is_spoken;
 use super::wire::{Open, Wire};
 use crate::dial::{Addresses, Duplex};
 use crate::pool::{Condition, Connection};
@@ -37,6 +38,12 @@ pub(super) type Cause = Box<dyn StdError + Send + Sync>;
 pub(super) enum NoConnection {
     TimedOut,
     Forbidden(Forbidden),
+    /// No other attempt helps.
+    Refused {
+        what: String,
+        /// Whether it is about who calls.
+        is_of_caller: bool,
+    },
     Failed(Cause),
 }
 
@@ -161,6 +168,14 @@ impl Connector {
             return Err(NoConnection::Forbidden(forbidden));
         }
         let uri = proxy.uri();
+        let scheme = uri.scheme_str().unwrap_or("http");
+        if !is_spoken(scheme) {
+            let what = format!(
+                "the environment names a proxy of `{scheme}`, which is not spoken here; give \
+                 client=sa.http.Client(proxy=..), False for none"
+            );
+            return Err(NoConnection::Refused { what, is_of_caller: false });
+        }
         let is_https = uri.scheme_str() == Some("https");
         let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
         let port = uri.port_u16().unwrap_or(if is_https { 443 } else { 80 });
@@ -195,7 +210,7 @@ async fn tunnel(
     let asking = async move {
         let response = sender.send_request(request).await.map_err(failed)?;
         if !response.status().is_success() {
-            return Err(NoConnection::Failed(refused(response.status()).into()));
+            return Err(refused(response.status()));
         }
         hyper::upgrade::on(response).await.map_err(failed)
     };
@@ -211,14 +226,21 @@ async fn tunnel(
     Ok(Box::new(TokioIo::new(through)))
 }
 
-fn refused(status: StatusCode) -> String {
+fn refused(status: StatusCode) -> NoConnection {
     let next = match status {
         StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
             "; give its address with user and password, `http://user:password@proxy:port`"
         }
         _ => "",
     };
-    format!("the proxy answered {status} to CONNECT{next}")
+    let what = format!("the proxy answered {status} to CONNECT{next}");
+    let is_of_caller =
+        matches!(status, StatusCode::FORBIDDEN | StatusCode::PROXY_AUTHENTICATION_REQUIRED);
+    if is_of_caller {
+        NoConnection::Refused { what, is_of_caller }
+    } else {
+        NoConnection::Failed(what.into())
+    }
 }
 
 /// Opens a connection to a host; one that a row names may not be inside.

@@ -205,6 +205,11 @@ pub(super) fn transport_failure(host: &str, request: &Outgoing, broken: Broken) 
         Broken::NoConnection(NoConnection::Forbidden(forbidden)) => {
             return leads_inside(host, request, forbidden);
         }
+        Broken::NoConnection(NoConnection::Refused { what, is_of_caller }) => {
+            let call = plain_failure(format!("{host}: no connection: {what}"));
+            let call = if is_of_caller { refusal(true, call) } else { call };
+            return Failure::lasting(cause, call);
+        }
         Broken::NoConnection(NoConnection::TimedOut) => {
             let what = "a connection was not made within `connect_timeout`".to_owned();
             (what, Some(CallSign::TimedOut))
@@ -228,10 +233,12 @@ pub(super) fn transport_failure(host: &str, request: &Outgoing, broken: Broken) 
             (what, Some(CallSign::Unreachable))
         }
         Broken::OfLine { lost, .. } if lost.is_too_large() => {
-            let what = format!(
-                "the head of the response is too large; it may have {MANY_HEADERS} headers of 400 KB in all"
-            );
-            return refused(host, &what);
+            let bound = if lost.takes_many_headers {
+                format!("it may have {MANY_HEADERS} headers of 400 KB in all")
+            } else {
+                format!("this server's next may have {MANY_HEADERS} headers, in place of 100")
+            };
+            return refused(host, &format!("the head of the response is too large; {bound}"));
         }
         Broken::OfLine { lost, .. } => return broke_off(host, is_https, &lost.error),
         Broken::OfStream(http2::Broken::Lost(error)) => return broke_off(host, is_https, &error),
@@ -319,7 +326,7 @@ fn leads_inside(host: &str, request: &Outgoing, forbidden: Forbidden) -> Failure
 /// Makes the failure of a response that is longer than allowed.
 pub(super) fn too_large(host: &str, limit: usize) -> Failure {
     let text = format!("{host}: the response has more than {limit} bytes; raise `max_reply_bytes`");
-    Failure { about: About::Rows, ..plain_failure(text).into() }
+    Failure { about: About::AnsweredRows, ..plain_failure(text).into() }
 }
 
 /// Returns the innermost error's text.

@@ -66,13 +66,15 @@ fn kind_of_v4(address: Ipv4Addr) -> Option<&'static str> {
 fn kind_of_v6(address: Ipv6Addr) -> Option<&'static str> {
     match address.segments() {
         [0, 0, 0, 0, 0, 0, 0, 0 | 1] => Some("an address of this machine"),
-        // NAT64 and 6to4: they lead to an address of IPv4.
-        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => {
+        // NAT64, 6to4, and older forms: they lead to an address of IPv4.
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low]
+        | [0x2002, high, low, ..]
+        | [0, 0, 0, 0, 0 | 0xffff, 0, high, low] => {
             let [[a, b], [c, d]] = [high.to_be_bytes(), low.to_be_bytes()];
             kind_of_v4(Ipv4Addr::new(a, b, c, d))
         }
-        // NAT64 of one's own network.
-        [0x64, 0xff9b, 1, ..] => Some("a private address"),
+        // NAT64 of one's own network, and sites before they were unique.
+        [0x64, 0xff9b, 1, ..] | [0xfec0..=0xfeff, ..] => Some("a private address"),
         _ if address.is_unicast_link_local() => Some("a link-local address"),
         _ if address.is_unique_local() => Some("a private address"),
         _ if address.is_multicast() => Some("no address of one machine"),
@@ -119,6 +121,10 @@ mod tests {
             "fd12::1",
             "64:ff9b:1::1",
             "2002:a01:203::1",
+            "fec0::7",
+            "feff:7::1",
+            "::10.1.2.3",
+            "::ffff:0:10.1.2.3",
         ] {
             assert_eq!(kind(address), "a private address", "{address}");
         }

@@ -15,7 +15,7 @@ use hyper::body::{Body, Incoming};
 use hyper::client::conn::http1::{self, Connection, SendRequest};
 use hyper_util::rt::TokioIo;
 
-use super::wire::{Reads, Wire};
+use super::wire::{Moves, Reads, Wire};
 
 /// Most headers of a response of a server that was seen to send more than 100. Not for all servers: it costs
 /// each response an allocation of 50 KB.
@@ -27,6 +27,7 @@ pub(super) struct Line {
     /// Not in place: lines are handed from call to call.
     connection: Option<Box<Connection<TokioIo<Wire>, Full<Bytes>>>>,
     reads: Reads,
+    moves: Moves,
     takes_many_headers: bool,
 }
 
@@ -52,13 +53,19 @@ impl Lost {
 impl Line {
     /// Makes a connection over `wire`; responses may have more headers than most have, if it is said so.
     pub(super) async fn new(wire: Wire, takes_many_headers: bool) -> hyper::Result<Self> {
-        let reads = wire.reads();
+        let (reads, moves) = (wire.reads(), wire.moves());
         let mut builder = http1::Builder::new();
         if takes_many_headers {
             builder.max_headers(MANY_HEADERS);
         }
         let (sender, connection) = builder.handshake(TokioIo::new(wire)).await?;
-        Ok(Self { sender, connection: Some(Box::new(connection)), reads, takes_many_headers })
+        let connection = Some(Box::new(connection));
+        Ok(Self { sender, connection, reads, moves, takes_many_headers })
+    }
+
+    /// Returns what tells whether anything comes or leaves.
+    pub(super) fn moves(&self) -> Moves {
+        self.moves.clone()
     }
 
     /// Sends a request, and waits for the head of its response.

@@ -15,7 +15,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::client::{Builder, Connection, SendRequest};
 use h2::{Ping, PingPong, Reason, RecvStream};
-use http::header::HOST;
 use http::{Request, Response};
 use sparkawait_task::supervision::spawn_aside;
 use tokio::runtime::Handle;
@@ -158,11 +157,9 @@ impl Stream {
     /// Sends a request, and waits for the head of its response.
     pub(super) async fn send(
         &mut self,
-        mut request: Request<()>,
+        request: Request<()>,
         body: Option<Bytes>,
     ) -> Result<Response<RecvStream>, Broken> {
-        // The address says it already.
-        request.headers_mut().remove(HOST);
         let mut sender = self.line.sender.clone();
         self.reads = self.line.life.reads.count();
         let (response, mut stream) = match sender.send_request(request, body.is_none()) {

@@ -283,7 +283,8 @@ impl Tokens {
     async fn ask_now(&self) -> Result<Answer, Failure> {
         let request = self.request(&self.secret.text())?;
         let (status, headers, body) = self.exchange(request).await?;
-        if status != StatusCode::OK {
+        // What comes with a success may be a token, and is never quoted.
+        if !status.is_success() {
             let statuses = RetryStatuses::default();
             let (headers, body, is_throttled) = (&headers, &body[..], false);
             let refusal = Refusal { status, headers, body, is_throttled };

@@ -84,9 +84,13 @@ fn is_exempt(exempt: &str, host: &str, port: u16) -> bool {
     })
 }
 
+/// Whether proxies of a scheme can be spoken to; the environment may name others, such as `socks5`.
+pub(super) fn is_spoken(scheme: &str) -> bool {
+    matches!(scheme, "http" | "https")
+}
+
 fn check(url: &str) -> Result<(), StartError> {
-    let is_url =
-        Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+    let is_url = Url::parse(url).is_ok_and(|url| is_spoken(url.scheme()) && url.has_host());
     if is_url {
         return Ok(());
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use h2::RecvStream;
 use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HOST, PROXY_AUTHORIZATION, TRANSFER_ENCODING};
-use http::uri::PathAndQuery;
+use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::Full;
 use hyper::body::{Body, Incoming};
@@ -132,10 +132,16 @@ impl Outgoing {
     }
 
     fn for_stream(&self, takes_packed: bool) -> Option<Request<()>> {
+        let mut headers = self.headers(takes_packed);
+        let mut parts = self.uri()?.into_parts();
+        // The address says it, or what the user calls the server (RFC 9113, 8.3.1).
+        if let Some(host) = headers.remove(HOST).filter(|it| !it.is_empty()) {
+            parts.authority = Some(Authority::try_from(host.as_bytes()).ok()?);
+        }
         let mut request = Request::new(());
         *request.method_mut() = self.method.clone();
-        *request.uri_mut() = self.uri()?;
-        *request.headers_mut() = self.headers(takes_packed);
+        *request.uri_mut() = Uri::from_parts(parts).ok()?;
+        *request.headers_mut() = headers;
         Some(request)
     }
 
@@ -150,7 +156,10 @@ impl Outgoing {
         let (head, body) = match taken {
             Taken::Line(mut line, age) => {
                 let request = self.for_line(takes_packed).ok_or(Broken::NoRequest)?;
-                let sent = watch.wait(line.send(request)).await.map_err(|_| Broken::Silent)?;
+                // While its body is on its way the server is not silent, nor while the head comes.
+                let moves = line.moves();
+                let sent = watch.wait_while(|| moves.count(), line.send(request)).await;
+                let sent = sent.map_err(|_| Broken::Silent)?;
                 match sent {
                     Ok(response) => {
                         let (head, body) = response.into_parts();

@@ -172,16 +172,32 @@ impl Watch {
 
     /// Waits for what a server does next, as long as it may be silent.
     pub(super) async fn wait<T>(&self, what: impl Future<Output = T>) -> Result<T, Silent> {
+        self.wait_while(|| 0, what).await
+    }
+
+    /// The same of what comes bit by bit: where `count` has changed, the server was not silent.
+    pub(super) async fn wait_while<T>(
+        &self,
+        count: impl Fn() -> u64,
+        what: impl Future<Output = T>,
+    ) -> Result<T, Silent> {
         let clock = &*self.clock;
         let Some((_, ticks)) = clock.silence else { return Ok(what.await) };
         // One more: the tick that is under way may end at once.
-        let due = clock.now.load(Ordering::Relaxed).saturating_add(ticks).saturating_add(1);
-        self.due.store(due, Ordering::Relaxed);
-        let mut what = pin!(what);
-        let ended = std::future::poll_fn(|context| match what.as_mut().poll(context) {
-            Poll::Ready(value) => Poll::Ready(Ok(value)),
-            Poll::Pending if clock.now.load(Ordering::Relaxed) >= due => Poll::Ready(Err(Silent)),
-            Poll::Pending => Poll::Pending,
+        let due = || clock.now.load(Ordering::Relaxed).saturating_add(ticks).saturating_add(1);
+        self.due.store(due(), Ordering::Relaxed);
+        let (mut what, mut counted) = (pin!(what), count());
+        let ended = std::future::poll_fn(|context| {
+            if let Poll::Ready(value) = what.as_mut().poll(context) {
+                return Poll::Ready(Ok(value));
+            }
+            let now = count();
+            if now != counted {
+                counted = now;
+                self.due.store(due(), Ordering::Relaxed);
+            }
+            let is_due = clock.now.load(Ordering::Relaxed) >= self.due.load(Ordering::Relaxed);
+            if is_due { Poll::Ready(Err(Silent)) } else { Poll::Pending }
         })
         .await;
         self.due.store(NEVER, Ordering::Relaxed);
@@ -238,6 +254,24 @@ mod tests {
         ticks(100);
         let mut next = Box::pin(watch.wait(pending::<()>()));
         assert!(next.as_mut().now_or_never().is_none(), "it begins anew");
+    }
+
+    #[test]
+    fn a_server_to_which_bytes_go_is_not_silent() {
+        let clock = Arc::new(Clock::new(Some(Duration::from_millis(700))));
+        let watch = Watch::new(&clock);
+        let moves = AtomicU64::new(13);
+        let count = || moves.load(Ordering::Relaxed);
+        let mut wait = Box::pin(watch.wait_while(count, pending::<()>()));
+        for _ in 0..7 {
+            assert!(wait.as_mut().now_or_never().is_none());
+            (0..TICKS).for_each(|_| clock.tick([&watch].into_iter()));
+            // The socket that takes more of a body wakes the call.
+            moves.fetch_add(1, Ordering::Relaxed);
+        }
+        assert!(wait.as_mut().now_or_never().is_none());
+        (0..=TICKS).for_each(|_| clock.tick([&watch].into_iter()));
+        assert!(matches!(wait.as_mut().now_or_never(), Some(Err(Silent))));
     }
 
     #[test]

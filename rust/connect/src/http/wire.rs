@@ -21,6 +21,16 @@ impl Reads {
     }
 }
 
+/// The same of bytes that came or left. One that has not changed says that the server does nothing.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Moves(Reads);
+
+impl Moves {
+    pub(super) fn count(&self) -> u64 {
+        self.0.count()
+    }
+}
+
 /// One of the connections that are open; counted until it is dropped.
 #[derive(Debug)]
 pub(super) struct Open(Arc<AtomicUsize>);
@@ -38,16 +48,30 @@ impl Drop for Open {
     }
 }
 
-/// A connection whose reads are counted.
+/// A connection whose reads and writes are counted.
 pub(super) struct Wire {
     io: Box<dyn Duplex>,
     reads: Reads,
+    moves: Moves,
     _open: Open,
 }
 
 impl Wire {
     pub(super) fn new(io: Box<dyn Duplex>, open: Open) -> Self {
-        Self { io, reads: Reads::default(), _open: open }
+        Self { io, reads: Reads::default(), moves: Moves::default(), _open: open }
+    }
+
+    /// Returns what tells whether anything comes or leaves.
+    pub(super) fn moves(&self) -> Moves {
+        self.moves.clone()
+    }
+
+    /// Notes whether bytes have left.
+    fn written(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if matches!(written, Poll::Ready(Ok(1..))) {
+            self.moves.0.0.fetch_add(1, Ordering::Relaxed);
+        }
+        written
     }
 
     /// Returns what tells of its reads.
@@ -66,6 +90,7 @@ impl AsyncRead for Wire {
         ready!(Pin::new(&mut self.io).poll_read(context, into))?;
         if into.filled().len() > before {
             self.reads.0.fetch_add(1, Ordering::Relaxed);
+            self.moves.0.0.fetch_add(1, Ordering::Relaxed);
         }
         Poll::Ready(Ok(()))
     }
@@ -77,7 +102,8 @@ impl AsyncWrite for Wire {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(context, bytes)
+        let written = Pin::new(&mut self.io).poll_write(context, bytes);
+        self.written(written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -93,7 +119,8 @@ impl AsyncWrite for Wire {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(context, slices)
+        let written = Pin::new(&mut self.io).poll_write_vectored(context, slices);
+        self.written(written)
     }
 
     fn is_write_vectored(&self) -> bool {

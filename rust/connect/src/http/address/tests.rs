@@ -116,6 +116,35 @@ fn a_host_of_a_row_cannot_leave_its_place() {
 }
 
 #[test]
+fn a_host_of_a_row_may_be_an_address_of_ipv6_with_or_without_its_brackets() {
+    for (url, value) in [
+        ("http://{a}:81/x", "::1"),
+        ("http://{a}:81/x", "[::1]"),
+        ("http://[{a}]:81/x", "0:0::1"),
+        ("http://[::{a}]:81/x", "1"),
+    ] {
+        assert_eq!(address(url, value, "").unwrap(), "http://[::1]:81/x", "{url} {value}");
+    }
+    assert_eq!(
+        address("http://u:p@{a}/x", "2001:db8::7", "").unwrap(),
+        "http://u:p@[2001:db8::7]/x"
+    );
+    for value in ["::1]:82", "[::1", "::1/", "fe80::1%eth0", "1:2"] {
+        assert!(address("http://{a}:81/x", value, "").is_err(), "{value}");
+    }
+}
+
+#[test]
+fn a_parameter_is_its_value_whatever_text_is_in_it() {
+    let set =
+        |url, a| address_with(url, &[("q", "{b} +{b}"), ("t", "a#b&c=%20+\"é")], a, "x/").unwrap();
+    let query = "q=x%2F%20%2Bx%2F&t=a%23b%26c%3D%2520%2B%22%C3%A9";
+    assert_eq!(set("https://h/", ""), format!("https://h/?{query}"));
+    assert_eq!(set("https://h/p q#f", ""), format!("https://h/p%20q?{query}#f"));
+    assert_eq!(set("{a}", "https://h/p?o=1"), format!("https://h/p?o=1&{query}"));
+}
+
+#[test]
 fn a_query_is_set_whatever_is_there() {
     let set = |url, a| address_with(url, &[("k &", "{b}"), ("n", "1")], a, "v&").unwrap();
     let query = "k%20%26=v%26&n=1";

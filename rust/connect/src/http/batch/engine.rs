@@ -253,11 +253,14 @@ impl BatchEngine {
             Outcome::Failed(failed) if self.batched.splits && sent.items.len() > 1 => {
                 match failed.about {
                     About::Rows => self.call_halves(&awaited, is_proven, &failed, &mut ended),
+                    About::AnsweredRows if self.batched.is_repeatable => {
+                        self.call_halves(&awaited, is_proven, &failed, &mut ended);
+                    }
                     About::RowsOrCall if is_proven => {
                         self.call_halves(&awaited, true, &failed, &mut ended);
                     }
                     About::RowsOrCall => self.suspect(&awaited, *failed, sent, &mut ended),
-                    About::Call | About::Task => {
+                    About::AnsweredRows | About::Call | About::Task => {
                         self.settle(sent, &awaited, Outcome::Failed(failed), &mut ended)?;
                     }
                 }
@@ -390,7 +393,7 @@ impl BatchEngine {
                     self.again().note(&attempt, call.again.unwrap_or_default());
                     failed.push((sent, failure));
                 }
-                Outcome::Failed(failure) if failure.about != About::Rows => {
+                Outcome::Failed(failure) if !failure.about.is_of_rows() => {
                     let says_more = failure.about != About::RowsOrCall;
                     failed.push((sent, failure));
                     if says_more {

@@ -407,7 +407,7 @@ class HarnessSnapshot:
 
 @final
 class KeyTable:
-    """Where the rows are that have some keys: 24 bytes for each, found without the GIL."""
+    """Where the rows are that have some keys: 16 bytes for each, found without the GIL."""
 
     def __new__(cls, takes_newest: bool) -> Self: ...
     def add(

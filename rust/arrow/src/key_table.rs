@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where the rows are that have some keys: 24 bytes for each, in files that are known by a number.
+//! Where the rows are that have some keys: 16 bytes for each, in files that are known by a number.
 //!
 //! ```text
-//!   sorted: all keys but few        fresh: those of the last files, sorted, none of them in `sorted`
-//!   [key 16 | file 4 | row 4] ..    [key 16 | file 4 | row 4] ..
+//!   sorted: all keys but few     fresh: those of the last files, sorted, none of them in `sorted`
+//!   [key 12 | row 4] ..          [key 12 | row 4] ..
+//!   spans:  rows 0.. are of file 7 from its row 0 on | rows 4711.. of file 3 | ..
 //! ```
+//!
+//! Twelve bytes of a key tell it from others. Should they not once in 2^96, who reads the row that is found
+//! sees that its key is another one, and the row counts as unknown. Rows of all files are
+//! numbered together, and the number says whose they are.
 //!
 //! Keys are what [`content_keys`](crate::content_keys) makes of rows. Who reads the files has a table for a
 //! process, and its threads take turns.
@@ -14,8 +19,8 @@ use std::collections::BTreeMap;
 
 use arrow::array::{Array, BooleanArray, FixedSizeBinaryArray, Int64Array};
 
-/// Bytes of a key.
-const WIDTH: usize = 16;
+/// Bytes of a key that are kept.
+const WIDTH: usize = 12;
 /// Set in the row of a failure.
 const FAILED: u32 = 1 << 31;
 /// Fresh keys of so many sorted ones are sorted among them.
@@ -23,12 +28,32 @@ const PART: usize = 8;
 /// So few fresh keys are left where they are.
 const FEW: usize = 4096;
 
-/// One row of a file.
+/// One row, by its number among those of all files.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     key: [u8; WIDTH],
-    file: u32,
     row: u32,
+}
+
+/// Neighbouring rows of a file.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    /// The number of the first of them, and of the first one behind them.
+    start: u32,
+    end: u32,
+    file: u32,
+    /// Which row of its file the first one is.
+    first: u32,
+}
+
+/// Finds the file of a row, and which of its rows it is.
+fn place(spans: &[Span], row: u32) -> (u32, u32) {
+    let span = spans[position(spans, row)];
+    (span.file, (row & !FAILED) - span.start + span.first)
+}
+
+fn position(spans: &[Span], row: u32) -> usize {
+    spans.partition_point(|it| it.end <= row & !FAILED)
 }
 
 /// A file: of two rows with one key, each reader takes the same by its name and times.
@@ -53,6 +78,8 @@ pub struct KeyTable {
     fresh: Vec<Entry>,
     /// What was added, and not looked at yet.
     added: Vec<Entry>,
+    /// Of all rows, by their numbers.
+    spans: Vec<Span>,
     files: BTreeMap<u32, File>,
     takes_newest: bool,
 }
@@ -86,18 +113,28 @@ impl KeyTable {
         if known.name != name {
             name.clone_into(&mut known.name);
         }
-        for (row, index) in (first..FAILED).zip(0..keys.len().min(times.len()).min(results.len())) {
-            let at = times.value(index);
+        let start = self.spans.last().map_or(0, |it| it.end);
+        let count = keys.len().min(times.len()).min(results.len());
+        // More do not fit, and would take 32 GB.
+        let end = u32::try_from(count).map_or(FAILED, |it| start.saturating_add(it).min(FAILED));
+        for (row, index) in (start..end).zip(0..) {
+            let (at, of_file) = (times.value(index), row - start + first);
             if known.times.last().is_none_or(|(_, last)| *last != at) {
-                known.times.push((row, at));
+                known.times.push((of_file, at));
             }
             if results.is_valid(index)
                 && keys.is_valid(index)
-                && let Ok(key) = keys.value(index).try_into()
+                && let Some(key) = keys.value(index).first_chunk()
             {
                 let row = if results.value(index) { row } else { row | FAILED };
-                self.added.push(Entry { key, file, row });
+                self.added.push(Entry { key: *key, row });
             }
+        }
+        let goes_on = |it: &&mut Span| it.file == file && it.first + (it.end - it.start) == first;
+        match self.spans.last_mut().filter(goes_on) {
+            Some(span) => span.end = end,
+            None if start < end => self.spans.push(Span { start, end, file, first }),
+            None => {}
         }
     }
 
@@ -107,13 +144,14 @@ impl KeyTable {
         if added.is_empty() {
             return;
         }
-        let (files, newest) = (std::mem::take(&mut self.files), self.takes_newest);
-        added.sort_unstable_by(|a, b| a.key.cmp(&b.key).then_with(|| order(&files, newest, a, b)));
+        let (files, spans) = (&self.files, &self.spans);
+        let order = |a: &Entry, b: &Entry| order(files, spans, self.takes_newest, a, b);
+        added.sort_unstable_by(|a, b| a.key.cmp(&b.key).then_with(|| order(a, b)));
         added.dedup_by_key(|it| it.key);
         added.retain(|it| {
             for found in [&mut self.sorted, &mut self.fresh] {
                 if let Ok(at) = found.binary_search_by(|other| other.key.cmp(&it.key)) {
-                    if order(&files, newest, it, &found[at]).is_lt() {
+                    if order(it, &found[at]).is_lt() {
                         found[at] = *it;
                     }
                     return false;
@@ -121,7 +159,6 @@ impl KeyTable {
             }
             true
         });
-        self.files = files;
         if self.sorted.is_empty() && self.fresh.is_empty() {
             added.shrink_to_fit();
             self.sorted = added;
@@ -143,8 +180,22 @@ impl KeyTable {
         for file in files {
             self.files.remove(file);
         }
+        // Those that stay get other numbers, so that these do not run out.
+        let (before, mut end) = (std::mem::take(&mut self.spans), 0);
+        let kept = before.iter().map(|it| {
+            let start = self.files.contains_key(&it.file).then_some(end)?;
+            end += it.end - it.start;
+            self.spans.push(Span { start, end, ..*it });
+            Some(start)
+        });
+        let kept: Vec<Option<u32>> = kept.collect();
         for entries in [&mut self.sorted, &mut self.fresh, &mut self.added] {
-            entries.retain(|it| self.files.contains_key(&it.file));
+            entries.retain_mut(|it| {
+                let at = position(&before, it.row);
+                let Some(start) = kept[at] else { return false };
+                it.row = it.row - before[at].start + start;
+                true
+            });
         }
     }
 
@@ -152,11 +203,11 @@ impl KeyTable {
     /// file has it.
     pub fn find(&self, keys: &FixedSizeBinaryArray) -> Int64Array {
         let found = (0..keys.len()).map(|index| {
-            let key = keys.is_valid(index).then(|| keys.value(index))?;
+            let key = keys.is_valid(index).then(|| keys.value(index).first_chunk::<WIDTH>())??;
             [&self.sorted, &self.fresh].into_iter().find_map(|entries| {
-                let at = entries.binary_search_by(|it| it.key.as_slice().cmp(key)).ok()?;
-                let Entry { file, row, .. } = entries[at];
-                Some(i64::from(file) << 32 | i64::from(row & !FAILED))
+                let at = entries.binary_search_by(|it| it.key.cmp(key)).ok()?;
+                let (file, row) = place(&self.spans, entries[at].row);
+                Some(i64::from(file) << 32 | i64::from(row))
             })
         });
         found.collect()
@@ -181,17 +232,23 @@ impl KeyTable {
 }
 
 /// Compares two rows of one key; the lesser one is found.
-fn order(files: &BTreeMap<u32, File>, newest: bool, a: &Entry, b: &Entry) -> Ordering {
+fn order(
+    files: &BTreeMap<u32, File>,
+    spans: &[Span],
+    newest: bool,
+    a: &Entry,
+    b: &Entry,
+) -> Ordering {
     let of = |it: &Entry| {
-        let file = files.get(&it.file);
-        let (at, name) =
-            file.map_or((i64::MIN, ""), |file| (file.at(it.row & !FAILED), &file.name));
-        (it.row & FAILED, at, name)
+        let (file, row) = place(spans, it.row);
+        let known = files.get(&file);
+        let (at, name) = known.map_or((i64::MIN, ""), |file| (file.at(row), &file.name));
+        (it.row & FAILED, at, name, row)
     };
-    let ((failed, at, name), (other_failed, other_at, other_name)) = (of(a), of(b));
+    let ((failed, at, name, row), (other_failed, other_at, other_name, other_row)) = (of(a), of(b));
     let by_time = if newest { other_at.cmp(&at) } else { at.cmp(&other_at) };
     let by_kind = failed.cmp(&other_failed).then(by_time);
-    by_kind.then_with(|| name.cmp(other_name)).then_with(|| a.row.cmp(&b.row))
+    by_kind.then_with(|| name.cmp(other_name)).then_with(|| row.cmp(&other_row))
 }
 
 #[cfg(test)]

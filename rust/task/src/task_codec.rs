@@ -42,7 +42,7 @@ use crate::row_prices::RowPrices;
 use call_log::{CallEnd, CallLog};
 use failure_counts::{FailureCounts, class_of};
 use first_failures::{FirstFailures, FirstMisses};
-use journal::TaskJournal;
+use journal::{Asked, TaskJournal};
 use places::Places;
 
 /// Turns input batches into elements and emitted elements into output batches.
@@ -116,8 +116,8 @@ impl TaskCodec {
         let rows =
             RowStore::with_columns(input, results, output, on_error, error_column, info_column)?
                 .carrying(&config.carried);
-        let tells = config.tells_calls();
-        let call_log = tells.then(|| Box::new(CallLog::new(prices.told(), begins)));
+        let (tells, is_told) = (config.tells_calls(), config.info_column.is_some());
+        let call_log = tells.then(|| Box::new(CallLog::new(prices.told(), begins, is_told)));
         Ok(Self {
             config,
             columns,
@@ -243,7 +243,11 @@ impl TaskCodec {
                     let known: Vec<usize> = journal.known_rows().collect();
                     for row in known {
                         let ordinal = batch.ordinal(row);
-                        log.restore(ordinal, CallInfo { cached: true, ..CallInfo::default() });
+                        if self.config.info_column.is_none() {
+                            log.forget(ordinal);
+                        } else {
+                            log.restore(ordinal, CallInfo { cached: true, ..CallInfo::default() });
+                        }
                         self.failure_bytes += journal.note_known(row, ordinal);
                     }
                 }
@@ -257,16 +261,6 @@ impl TaskCodec {
     fn forget_calls(&mut self, row: RowRef) {
         if let Some(log) = &mut self.call_log {
             log.forget(self.rows.inputs().ordinal(row));
-        }
-    }
-
-    /// Lets a journal forget a row that is emitted, and its calls, if no column tells of them.
-    #[inline(never)]
-    fn leave_journal(&mut self, row: RowRef) {
-        let Some(journal) = &mut self.journal else { return };
-        journal.forget(self.rows.inputs().ordinal(row));
-        if self.config.info_column.is_none() {
-            self.forget_calls(row);
         }
     }
 
@@ -285,7 +279,6 @@ impl TaskCodec {
     #[inline(never)]
     fn emit_without_result(&mut self, row: RowRef, nothing: ResultRows, attempts: u32) {
         self.dropped += 1;
-        self.leave_journal(row);
         if !self.config.is_branch {
             self.forget_calls(row);
             return self.rows.push(row, nothing);
@@ -305,10 +298,12 @@ impl TaskCodec {
         let failure = self.row_failure(failure, attempts);
         if let (Some(journal), Some(log)) = (&mut self.journal, &self.call_log) {
             let (batch, place) = (self.rows.inputs().batch(row.batch), row.row as usize);
-            let info = log.entered(batch.ordinal(place));
-            journal.enter_failure(batch, place, info, &failure);
+            let cost = log.paid(batch.ordinal(place));
+            journal.enter_failure(batch, place, cost, &failure);
+            if self.config.info_column.is_none() {
+                self.forget_calls(row);
+            }
         }
-        self.leave_journal(row);
         self.failure_counts.add(&failure.kind, failure.status, class);
         self.push_failure(row, failure);
     }
@@ -437,12 +432,11 @@ impl BatchCodec for TaskCodec {
         let calls = Calls { batches, calls };
         if let Some(log) = &mut self.call_log {
             for call in &calls.calls {
-                log.call(calls.ordinal(call), call.attempt);
-            }
-        }
-        if let Some(journal) = &mut self.journal {
-            for call in &calls.calls {
-                journal.call(&calls.batches[call.batch as usize], call.row as usize);
+                let asked = || {
+                    let (batch, row) = (&calls.batches[call.batch as usize], call.row as usize);
+                    self.journal.as_ref().map_or_else(Asked::default, |it| it.asked(batch, row))
+                };
+                log.call(calls.ordinal(call), call.attempt, asked);
             }
         }
         calls
@@ -505,7 +499,7 @@ impl BatchCodec for TaskCodec {
             handled
         });
         if let Some(journal) = &mut self.journal {
-            journal.enter(&log);
+            journal.enter(&mut log, self.config.info_column.is_none());
         }
         self.call_log = Some(log);
         accepted
@@ -516,12 +510,7 @@ impl BatchCodec for TaskCodec {
         let StreamElement::Record(emitted) = element else { return };
         let row = emitted.record.value;
         match emitted.outcome {
-            Ok(results) if !results.is_empty() => {
-                if self.journal.is_some() {
-                    self.leave_journal(row);
-                }
-                self.rows.push(row, results);
-            }
+            Ok(results) if !results.is_empty() => self.rows.push(row, results),
             Ok(nothing) => self.emit_without_result(row, nothing, emitted.attempts),
             Err(failure) => self.emit_failed(row, failure, emitted.attempts),
         }

@@ -7,6 +7,7 @@
 //! calls by the entries of their records.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry as Slot;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
@@ -17,6 +18,7 @@ use sparkawait_core::policy::{CallSign, Costs};
 use sparkawait_core::queue::EntryId;
 use sparkawait_core::time::ProcessingTime;
 
+use super::journal::Asked;
 use crate::error::CallFailure;
 
 /// The calls of the rows that are held.
@@ -25,6 +27,9 @@ pub(super) struct CallLog {
     now: ProcessingTime,
     /// By their positions in the task.
     rows: HashMap<u64, Noted, RandomState>,
+    /// Whether rows are noted when they are taken. Else they are with their first call, which is all that
+    /// a journal asks about.
+    takes: bool,
     /// The positions of those that were called.
     called: HashMap<EntryId, u64, RandomState>,
     /// The number of the limit whose cost is told.
@@ -36,7 +41,7 @@ pub(super) struct CallLog {
 }
 
 /// What is noted of a row.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Noted {
     /// All that is told but the times here: those are of tasks that held the row before.
     info: CallInfo,
@@ -57,6 +62,20 @@ struct Noted {
     settled: Option<(AttemptId, f64)>,
     /// Whether its outcome is there.
     is_over: bool,
+    /// What a journal has of it.
+    asked: Asked,
+}
+
+/// What a journal has of a row that has its results.
+#[derive(Debug)]
+pub(super) struct Entered {
+    pub(super) asked: Asked,
+    pub(super) attempts: u32,
+    /// Whether a cache has answered, or the call of another row.
+    pub(super) is_shared: bool,
+    pub(super) status: Option<u16>,
+    /// What calls cost that were given up is not in it.
+    pub(super) cost: Option<f64>,
 }
 
 /// The end of a call.
@@ -102,6 +121,23 @@ const fn permits(cost: u64) -> f64 {
 }
 
 impl Noted {
+    /// Notes nothing of a row but when it was taken, and what a call is charged.
+    fn new(taken: ProcessingTime, price: Option<f64>) -> Self {
+        Self {
+            info: CallInfo { cost: price.map(|_| 0.0), ..CallInfo::default() },
+            taken,
+            first: None,
+            ended: None,
+            entry: None,
+            waiting: None,
+            price: price.unwrap_or_default(),
+            paid: 0.0,
+            settled: None,
+            is_over: false,
+            asked: Asked::default(),
+        }
+    }
+
     /// Returns what there is to tell, of calls until then.
     fn told(&self, until: ProcessingTime) -> CallInfo {
         let Self { info, taken, first, .. } = *self;
@@ -133,12 +169,14 @@ impl Noted {
 
 impl CallLog {
     /// Makes one that tells what calls cost the limit with this number, where a cost of 1 is so many
-    /// permits.
-    pub(super) fn new(priced: Option<(usize, u64)>, begins: Begins) -> Self {
+    /// permits. `takes`: rows are noted when they are taken, which those with prices are in any case.
+    pub(super) fn new(priced: Option<(usize, u64)>, begins: Begins, takes: bool) -> Self {
+        let takes = takes || priced.is_some();
         let (priced, scale) = (priced.map(|it| it.0), permits(priced.map_or(1, |it| it.1)));
         Self {
             now: ProcessingTime::ZERO,
             rows: HashMap::default(),
+            takes,
             called: HashMap::default(),
             priced,
             scale,
@@ -152,15 +190,12 @@ impl CallLog {
 
     /// Notes that rows were taken, from the position `first` on, with what their calls cost.
     pub(super) fn take(&mut self, first: u64, costs: impl Iterator<Item = Costs>) {
+        if !self.takes {
+            return;
+        }
         let (taken, priced) = (self.now, self.priced);
-        let info = CallInfo { cost: priced.map(|_| 0.0), ..CallInfo::default() };
         self.rows.extend((first..).zip(costs).map(|(row, costs)| {
-            let price = priced.map_or(0.0, |limit| permits(costs.of(limit)));
-            let (first, ended, entry, waiting, settled) = (None, None, None, None, None);
-            let (paid, is_over) = (0.0, false);
-            let noted =
-                Noted { info, taken, first, ended, entry, waiting, price, paid, settled, is_over };
-            (row, noted)
+            (row, Noted::new(taken, priced.map(|limit| permits(costs.of(limit)))))
         }));
     }
 
@@ -174,12 +209,22 @@ impl CallLog {
     }
 
     /// Notes that a row is handed over to be called for. A question about a timeout is not a call.
-    pub(super) fn call(&mut self, row: u64, attempt: AttemptId) {
-        let known = self.rows.get_mut(&row).filter(|_| attempt.attempt != AttemptId::TIMEOUT);
-        let Some(noted) = known else { return };
+    pub(super) fn call(&mut self, row: u64, attempt: AttemptId, asked: impl FnOnce() -> Asked) {
+        let is_call = attempt.attempt != AttemptId::TIMEOUT;
+        let noted = match self.rows.entry(row) {
+            Slot::Occupied(noted) => noted.into_mut(),
+            Slot::Vacant(slot) if is_call && !self.takes => slot.insert(Noted::new(self.now, None)),
+            Slot::Vacant(_) => return,
+        };
         if noted.entry != Some(attempt.entry) {
             noted.entry = Some(attempt.entry);
             self.called.insert(attempt.entry, row);
+        }
+        if !is_call {
+            return;
+        }
+        if noted.first.is_none() {
+            noted.asked = asked();
         }
         noted.first.get_or_insert(self.now);
         match self.begins {
@@ -287,21 +332,33 @@ impl CallLog {
         told
     }
 
-    /// Returns the position of the row that was called under this entry.
-    pub(super) fn row_of(&self, entry: EntryId) -> Option<u64> {
-        self.called.get(&entry).copied()
-    }
-
     /// Returns what there is to tell of a row that has its outcome.
     pub(super) fn completed(&self, row: u64) -> CallInfo {
         let told = |it: &Noted| it.told(it.ended.or(it.first).unwrap_or(it.taken));
         self.rows.get(&row).map(told).map(|it| self.shown(it)).unwrap_or_default()
     }
 
-    /// Returns the same for a journal: what calls cost that were given up is not in it.
-    pub(super) fn entered(&self, row: u64) -> CallInfo {
-        let paid = self.priced.and(self.rows.get(&row)).map(|it| it.paid / self.scale);
-        CallInfo { cost: paid, ..self.completed(row) }
+    /// Returns what a journal has of the row that was called under this entry, and has its results;
+    /// `is_last`: nobody asks for it any more.
+    pub(super) fn enter(&mut self, entry: EntryId, is_last: bool) -> Option<Entered> {
+        let (priced, scale) = (self.priced.is_some(), self.scale);
+        let entered = |noted: &mut Noted| Entered {
+            asked: std::mem::take(&mut noted.asked),
+            attempts: noted.info.attempts,
+            is_shared: noted.info.cached,
+            status: noted.info.status,
+            cost: priced.then(|| noted.paid / scale),
+        };
+        if is_last {
+            let row = self.called.remove(&entry)?;
+            return self.rows.remove(&row).as_mut().map(entered);
+        }
+        self.rows.get_mut(self.called.get(&entry)?).map(entered)
+    }
+
+    /// Returns what the calls of a row that failed have cost, as a journal has it.
+    pub(super) fn paid(&self, row: u64) -> Option<f64> {
+        self.priced.and_then(|_| Some(self.rows.get(&row)?.paid / self.scale))
     }
 
     /// Returns what there is to tell of a row that has none, for [`restore`](Self::restore).
@@ -342,7 +399,7 @@ mod tests {
     }
 
     fn log_of(rows: usize, begins: Begins) -> CallLog {
-        let mut log = CallLog::new(Some((1, 1)), begins);
+        let mut log = CallLog::new(Some((1, 1)), begins, true);
         log.set_time(at(11));
         log.take(7, std::iter::repeat_n(Costs::NONE.with(1, PRICE), rows));
         log
@@ -376,11 +433,11 @@ mod tests {
 
     #[test]
     fn costs_are_told_in_their_own_unit_and_a_journal_has_those_of_calls_that_ended() {
-        let mut log = CallLog::new(Some((1, 1_000_000)), Begins::AtOnce);
+        let mut log = CallLog::new(Some((1, 1_000_000)), Begins::AtOnce, true);
         log.take(7, std::iter::once(Costs::NONE.with(1, 150_000)));
         let (first, hedge) = (attempt(3, 1), attempt(3, 1).hedge());
-        log.call(7, first);
-        log.call(7, hedge);
+        log.call(7, first, Asked::default);
+        log.call(7, hedge, Asked::default);
         log.cancel(&[first]);
         log.remark(hedge, Remark::Cost { limit: 1, cost: 70_000 });
         let answered = CallEnd { answered: Answered::Called, status: None };
@@ -388,19 +445,19 @@ mod tests {
 
         // The call that was given up had its permits, and nobody knows what it cost.
         assert_eq!(log.completed(7).cost, Some(0.22));
-        assert_eq!(log.entered(7).cost, Some(0.07));
+        assert_eq!(log.enter(hedge.entry, true).unwrap().cost, Some(0.07));
     }
 
     #[test]
     fn times_are_from_the_first_call_to_the_end_of_the_last_one() {
         let mut log = log(1);
         log.set_time(at(24));
-        log.call(7, attempt(3, 1));
+        log.call(7, attempt(3, 1), Asked::default);
         log.set_time(at(31));
         let refused = failed(ErrorKind::UserFunctionFailed, CallSign::Overloaded, Some(503));
         log.end(attempt(3, 1), refused, Handled::Retried(0));
         log.set_time(at(55));
-        log.call(7, attempt(3, 2));
+        log.call(7, attempt(3, 2), Asked::default);
         log.set_time(at(68));
         log.end(attempt(3, 2), ended(CallSign::Good), Handled::Final(0));
         log.set_time(at(97));
@@ -426,7 +483,7 @@ mod tests {
             failed(ErrorKind::CostInvalid, sign, None),
         ];
         for (row, end) in (7..).zip(ends) {
-            log.call(row, attempt(row, 1));
+            log.call(row, attempt(row, 1), Asked::default);
             log.end(attempt(row, 1), end, Handled::Final(0));
         }
 
@@ -440,7 +497,7 @@ mod tests {
     #[test]
     fn a_call_costs_what_its_reply_says_and_one_that_was_not_sent_nothing() {
         let mut log = log(3);
-        (7..10).for_each(|row| log.call(row, attempt(row, 1)));
+        (7..10).for_each(|row| log.call(row, attempt(row, 1), Asked::default));
         log.remark(attempt(7, 1), Remark::Cost { limit: 1, cost: 17 });
         log.remark(attempt(7, 1), Remark::Cost { limit: 0, cost: 99 });
         log.remark(attempt(8, 1), Remark::NotSent);
@@ -456,9 +513,9 @@ mod tests {
     fn a_second_call_counts_as_one_of_its_own_and_ends_with_the_first_answer() {
         let mut log = log(1);
         let (one, other) = (attempt(4, 1), attempt(4, 1).hedge());
-        log.call(7, one);
+        log.call(7, one, Asked::default);
         log.set_time(at(13));
-        log.call(7, other);
+        log.call(7, other, Asked::default);
         log.answer(other, 200);
         log.set_time(at(18));
         log.end(other, ended(CallSign::Good), Handled::Final(0));
@@ -475,11 +532,11 @@ mod tests {
     #[test]
     fn a_row_has_the_attempts_whose_calls_have_begun() {
         let mut log = log_of(4, Begins::WhenSaid);
-        (7..11).for_each(|row| log.call(row, attempt(row, 1)));
+        (7..11).for_each(|row| log.call(row, attempt(row, 1), Asked::default));
         // Of 7 a call is made, and a second one. 8 waits in vain, 9 gets the answer of another row, and
         // the answer to 10 tells of a call that nobody has announced.
         log.start(&[attempt(7, 1)]);
-        log.call(7, attempt(7, 1).hedge());
+        log.call(7, attempt(7, 1).hedge(), Asked::default);
         assert!(!log.completed(7).hedged);
         log.start(&[attempt(7, 1).hedge()]);
         log.set_time(at(24));
@@ -499,10 +556,10 @@ mod tests {
     #[test]
     fn a_row_that_waits_for_an_answer_and_is_called_later_has_one_attempt_for_each_call() {
         let mut log = log_of(1, Begins::WhenSaid);
-        log.call(7, attempt(4, 1));
+        log.call(7, attempt(4, 1), Asked::default);
         let shared = failed(ErrorKind::UserFunctionFailed, CallSign::NotCalled, Some(503));
         log.end(attempt(4, 1), shared, Handled::Retried(0));
-        log.call(7, attempt(4, 2));
+        log.call(7, attempt(4, 2), Asked::default);
         log.start(&[attempt(4, 2)]);
         log.end(attempt(4, 2), ended(CallSign::Good), Handled::Final(0));
 
@@ -513,17 +570,17 @@ mod tests {
     #[test]
     fn a_call_that_waits_in_its_function_begins_when_that_says_so() {
         let mut log = log_of(1, Begins::WhenSaid);
-        log.call(7, attempt(4, 1));
+        log.call(7, attempt(4, 1), Asked::default);
         log.set_time(at(24));
         log.start(&[attempt(4, 1)]);
         log.set_time(at(30));
         log.end(attempt(4, 1), ended(CallSign::Unreachable), Handled::Retried(0));
-        log.call(7, attempt(4, 2));
+        log.call(7, attempt(4, 2), Asked::default);
         log.set_time(at(41));
         log.start(&[attempt(4, 2)]);
         log.set_time(at(48));
         log.cancel(&[attempt(4, 2)]);
-        log.call(7, attempt(4, AttemptId::TIMEOUT));
+        log.call(7, attempt(4, AttemptId::TIMEOUT), Asked::default);
         log.set_time(at(59));
         let asked = attempt(4, AttemptId::TIMEOUT);
         log.end(asked, ended(CallSign::Good), Handled::TimeoutAnswered);
@@ -536,7 +593,7 @@ mod tests {
     fn a_row_that_is_taken_up_again_goes_on_where_it_was_and_not_with_the_time_between() {
         let mut before = log(2);
         before.set_time(at(18));
-        before.call(7, attempt(4, 1));
+        before.call(7, attempt(4, 1), Asked::default);
         before.set_time(at(31));
         let saved = [before.pending(7), before.pending(8)];
         assert_eq!(saved.map(|it| it.seconds), [MILLIS(13), None]);
@@ -544,7 +601,7 @@ mod tests {
         log.restore(7, saved[0]);
         log.restore(8, saved[1]);
         log.set_time(at(16));
-        (7..9).for_each(|row| log.call(row, attempt(row, 1)));
+        (7..9).for_each(|row| log.call(row, attempt(row, 1), Asked::default));
         log.set_time(at(19));
         (7..9).for_each(|it| log.end(attempt(it, 1), ended(CallSign::Good), Handled::Final(0)));
 
@@ -553,6 +610,38 @@ mod tests {
         assert_eq!(told.map(|it| it.seconds), [MILLIS(16), MILLIS(3)]);
         assert_eq!(told.map(|it| it.waited), [MILLIS(7), MILLIS(25)]);
         assert_eq!(told.map(|it| it.cost), [Some(10.0), Some(5.0)]);
+    }
+
+    #[test]
+    fn a_journal_alone_notes_rows_that_are_called_and_nothing_of_them_once_they_are_entered() {
+        let mut log = CallLog::new(None, Begins::AtOnce, false);
+        log.take(7, std::iter::repeat_n(Costs::NONE, 3));
+        log.call(8, attempt(4, 1), Asked::default);
+        let refused = failed(ErrorKind::UserFunctionFailed, CallSign::Overloaded, Some(503));
+        log.end(attempt(4, 1), refused, Handled::Retried(0));
+        log.call(8, attempt(4, 2), Asked::default);
+        log.end(attempt(4, 2), ended(CallSign::Good), Handled::Final(0));
+        // Nobody was called for this one.
+        log.call(9, attempt(5, AttemptId::TIMEOUT), Asked::default);
+        assert_eq!((log.rows.len(), log.called.len()), (1, 1));
+
+        let entered = log.enter(EntryId::from_u64(4), true).unwrap();
+
+        let Entered { attempts, is_shared, status, cost, .. } = entered;
+        assert_eq!((attempts, is_shared, status, cost), (2, false, Some(503), None));
+        assert_eq!((log.rows.len(), log.called.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_row_with_a_price_is_forgotten_although_it_was_only_asked_about() {
+        let mut log = CallLog::new(Some((1, 1)), Begins::AtOnce, false);
+        log.take(7, std::iter::once(Costs::NONE.with(1, PRICE)));
+        log.call(7, attempt(4, AttemptId::TIMEOUT), Asked::default);
+
+        let entered = log.enter(EntryId::from_u64(4), true).unwrap();
+
+        assert_eq!((entered.attempts, entered.cost), (0, Some(0.0)));
+        assert_eq!((log.rows.len(), log.called.len()), (0, 0));
     }
 
     #[test]

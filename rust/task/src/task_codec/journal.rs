@@ -10,26 +10,27 @@
 //! completed. Failures are entered when they are emitted: none of them saves a call that costs. What
 //! `on_timeout` answers does not come from the service, and is not entered.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{
     Array, ArrayRef, AsArray, FixedSizeBinaryArray, Float64Array, Int32Array, ListArray,
     RecordBatch, RecordBatchOptions, StringArray, StructArray, new_empty_array,
 };
-use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
-use arrow::compute::interleave;
-use arrow::datatypes::{DataType, Field, Fields, Int32Type, Schema, SchemaRef};
+use arrow::buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow::compute::{concat, interleave};
+use arrow::datatypes::{Field, Fields, Int32Type, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use foldhash::fast::RandomState;
-use sparkawait_arrow::{CallInfo, InputBatch, ResultRows, RowFailure, RowStore};
+use sparkawait_arrow::{InputBatch, ResultRows, RowFailure, RowStore};
 use sparkawait_core::ErrorKind;
-use sparkawait_core::operator::{AttemptId, Failure};
+use sparkawait_core::operator::{AttemptId, Failure, Handled};
 use sparkawait_core::time::ProcessingTime;
 use sparkawait_runtime::batch_codec::Known;
 use sparkawait_runtime::{Commits, Urgency};
 
-use super::call_log::CallLog;
+use super::call_log::{CallLog, Entered};
 use crate::error::{CallFailure, TaskError};
 use crate::journal::{JournalConfig, KEY_WIDTH};
 
@@ -38,49 +39,41 @@ type Key = [u8; KEY_WIDTH as usize];
 /// What is known of the row at a place of the batch that is taken in.
 type KnownRow = Known<ResultRows, Box<CallFailure>>;
 
-/// Rows of several batches, one after the other.
-#[derive(Debug)]
-struct Picked<B> {
-    batches: Vec<B>,
-    /// The position of a batch, and of a row in it.
-    rows: Vec<(usize, usize)>,
-}
-
-impl<B> Default for Picked<B> {
-    fn default() -> Self {
-        Self { batches: Vec::new(), rows: Vec::new() }
-    }
-}
-
 /// What was completed and not handed to the journal.
 #[derive(Debug, Default)]
 struct Entries {
     keys: Vec<u8>,
-    infos: Vec<CallInfo>,
-    /// Null for those that have a result.
-    kinds: Vec<Option<String>>,
-    messages: Vec<Option<String>>,
-    results: Picked<RecordBatch>,
+    attempts: Vec<i32>,
+    statuses: Vec<Option<i32>>,
+    costs: Vec<Option<f64>>,
+    /// By their positions.
+    failures: Vec<(usize, RowFailure)>,
+    chunks: Vec<RecordBatch>,
+    /// Neighbouring rows of a chunk.
+    results: Vec<(usize, Range<usize>)>,
     /// The end of the results of each.
     ends: Vec<i32>,
-    inputs: Picked<Arc<InputBatch>>,
+    batches: Vec<Arc<InputBatch>>,
+    /// The position of a batch, and of a row in it.
+    inputs: Vec<(usize, usize)>,
     bytes: usize,
     since: Option<ProcessingTime>,
 }
 
-/// A row that was called.
-#[derive(Debug)]
-struct Called {
+/// What a row is entered under.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Asked {
     key: Key,
     /// Where the rows are kept, too.
     input: Option<(Arc<InputBatch>, usize)>,
 }
 
-/// Results that are kept, whose calls the log has not ended yet.
+/// Results that were kept, whose calls the log has not ended yet; without any, for a row that nobody
+/// enters.
 #[derive(Debug)]
 struct Fresh {
     attempt: AttemptId,
-    rows: ResultRows,
+    rows: Option<ResultRows>,
 }
 
 /// The journal of a task, as its codec sees it.
@@ -96,8 +89,6 @@ pub(super) struct TaskJournal {
     known: Vec<Option<KnownRow>>,
     /// Rows that have failed before, and are not asked again.
     known_failures: HashSet<u64, RandomState>,
-    /// Rows that were called and have no result, by their positions in the task.
-    called: HashMap<u64, Called, RandomState>,
     /// Of the last reply.
     fresh: Vec<Fresh>,
     /// What a row of its results takes.
@@ -132,7 +123,6 @@ impl TaskJournal {
             now: ProcessingTime::ZERO,
             known: Vec::new(),
             known_failures: HashSet::default(),
-            called: HashMap::default(),
             fresh: Vec::new(),
             row_bytes: 0,
             entries: Entries::default(),
@@ -250,40 +240,48 @@ impl TaskJournal {
         key.unwrap_or_default()
     }
 
-    /// Notes that a row is called.
-    pub(super) fn call(&mut self, batch: &Arc<InputBatch>, row: usize) {
-        let key = self.key_of(batch, row);
+    /// Returns what a row that is called will be entered under.
+    pub(super) fn asked(&self, batch: &Arc<InputBatch>, row: usize) -> Asked {
         let input = self.config.keeps_input.then(|| (Arc::clone(batch), row));
-        self.called.insert(batch.ordinal(row), Called { key, input });
+        Asked { key: self.key_of(batch, row), input }
     }
 
     /// Begins with the results of a reply.
     pub(super) fn begin_chunk(&mut self, chunk: &RecordBatch) {
         self.row_bytes = chunk.get_array_memory_size() / chunk.num_rows().max(1);
-        self.entries.results.batches.push(chunk.clone());
+        self.entries.chunks.push(chunk.clone());
     }
 
     /// Keeps results of that reply that a row is completed with.
-    pub(super) fn keep(&mut self, attempt: AttemptId, rows: ResultRows) {
+    pub(super) fn keep(&mut self, attempt: AttemptId, rows: ResultRows, handled: Handled) {
+        let rows = (handled != Handled::TimeoutAnswered).then_some(rows);
         self.fresh.push(Fresh { attempt, rows });
     }
 
-    /// Enters what was kept, once the log of calls knows how these ended.
-    pub(super) fn enter(&mut self, log: &CallLog) {
-        let chunk = self.entries.results.batches.len().saturating_sub(1);
-        for Fresh { attempt, rows } in std::mem::take(&mut self.fresh) {
-            let Some(ordinal) = log.row_of(attempt.entry) else { continue };
-            let Some(called) = self.called.remove(&ordinal) else { continue };
-            let info = log.entered(ordinal);
+    /// Enters what was kept, once the log of calls knows how these ended; `is_last`: nobody else asks
+    /// what the calls were.
+    pub(super) fn enter(&mut self, log: &mut CallLog, is_last: bool) {
+        let chunk = self.entries.chunks.len().saturating_sub(1);
+        let mut fresh = std::mem::take(&mut self.fresh);
+        for Fresh { attempt, rows } in fresh.drain(..) {
+            let Some((entered, rows)) = log.enter(attempt.entry, is_last).zip(rows) else {
+                continue;
+            };
             // Nobody was asked, so nothing is saved by knowing it.
-            if info.attempts == 0 && !info.cached {
+            if entered.attempts == 0 && !entered.is_shared {
                 continue;
             }
-            let range = rows.start as usize..(rows.start + rows.len) as usize;
-            let bytes = self.row_bytes * range.len();
-            self.entries.results.rows.extend(range.map(|row| (chunk, row)));
-            self.push(called, info, None, bytes);
+            let (start, end) = (rows.start as usize, (rows.start + rows.len) as usize);
+            let results = &mut self.entries.results;
+            match results.last_mut().filter(|(of, rows)| (*of, rows.end) == (chunk, start)) {
+                Some((_, rows)) => rows.end = end,
+                None if start < end => results.push((chunk, start..end)),
+                None => {}
+            }
+            let bytes = self.row_bytes * (end - start);
+            self.push(entered, (end - start, bytes));
         }
+        self.fresh = fresh;
     }
 
     /// Enters a row that has failed and leaves.
@@ -291,42 +289,35 @@ impl TaskJournal {
         &mut self,
         batch: &Arc<InputBatch>,
         row: usize,
-        info: CallInfo,
+        cost: Option<f64>,
         failure: &RowFailure,
     ) {
-        let ordinal = batch.ordinal(row);
-        self.called.remove(&ordinal);
-        if self.known_failures.remove(&ordinal) {
+        if self.known_failures.remove(&batch.ordinal(row)) {
             return;
         }
-        let (key, keeps) = (self.key_of(batch, row), self.config.keeps_input);
-        let called = Called { key, input: keeps.then(|| (Arc::clone(batch), row)) };
-        let info = CallInfo { attempts: failure.attempts, status: failure.status, ..info };
-        let bytes = failure.message.len();
-        self.push(called, info, Some(failure), bytes);
+        let (attempts, status) = (failure.attempts, failure.status);
+        let asked = self.asked(batch, row);
+        self.entries.failures.push((self.entries.ends.len(), failure.clone()));
+        let entered = Entered { asked, attempts, is_shared: false, status, cost };
+        self.push(entered, (0, failure.message.len()));
     }
 
-    /// Forgets a row that leaves, and was not entered.
-    pub(super) fn forget(&mut self, ordinal: u64) {
-        self.called.remove(&ordinal);
-    }
-
-    fn push(&mut self, called: Called, info: CallInfo, failure: Option<&RowFailure>, bytes: usize) {
+    fn push(&mut self, entered: Entered, (results, bytes): (usize, usize)) {
         let entries = &mut self.entries;
-        entries.keys.extend(called.key);
-        entries.infos.push(info);
-        entries.kinds.push(failure.map(|it| it.kind.clone().into_owned()));
-        entries.messages.push(failure.map(|it| it.message.clone()));
-        let end = i32::try_from(entries.results.rows.len()).unwrap_or(i32::MAX);
-        entries.ends.push(end);
-        if let Some((batch, row)) = called.input {
-            let last = entries.inputs.batches.last();
-            if !last.is_some_and(|last| Arc::ptr_eq(last, &batch)) {
-                entries.inputs.batches.push(batch);
+        let Asked { key, input } = entered.asked;
+        entries.keys.extend(key);
+        entries.attempts.push(i32::try_from(entered.attempts).unwrap_or(i32::MAX));
+        entries.statuses.push(entered.status.map(i32::from));
+        entries.costs.push(entered.cost);
+        let end = end_of(&entries.ends) + results;
+        entries.ends.push(i32::try_from(end).unwrap_or(i32::MAX));
+        if let Some((batch, row)) = input {
+            if !entries.batches.last().is_some_and(|last| Arc::ptr_eq(last, &batch)) {
+                entries.batches.push(batch);
             }
-            entries.inputs.rows.push((entries.inputs.batches.len() - 1, row));
+            entries.inputs.push((entries.batches.len() - 1, row));
         }
-        entries.bytes += bytes + size_of::<Key>() + size_of::<CallInfo>();
+        entries.bytes += bytes + size_of::<Key>();
         entries.since.get_or_insert(self.now);
     }
 
@@ -340,7 +331,7 @@ impl TaskJournal {
         let done = self.config.journal.committed()?;
         let Some(since) = self.entries.since else {
             // Replies came, and nobody waited for them any more.
-            self.entries.results.batches.clear();
+            self.entries.chunks.clear();
             return Ok(Commits { done, due: None });
         };
         let due = since + self.config.interval;
@@ -360,34 +351,43 @@ impl TaskJournal {
 
     /// Puts entries together.
     fn batch_of(&self, entries: Entries) -> Result<RecordBatch, ArrowError> {
-        let Entries { keys, infos, kinds, messages, results, ends, inputs, .. } = entries;
-        let keys = FixedSizeBinaryArray::try_new(KEY_WIDTH, Buffer::from_vec(keys), None)?;
-        let numbers = |of: fn(&CallInfo) -> Option<i32>| -> ArrayRef {
-            Arc::new(infos.iter().map(of).collect::<Int32Array>())
+        let count = entries.ends.len();
+        let keys = FixedSizeBinaryArray::try_new(KEY_WIDTH, entries.keys.into(), None)?;
+        let texts = |of: fn(&RowFailure) -> &str| -> ArrayRef {
+            let mut texts = vec![None; count];
+            for (row, failure) in &entries.failures {
+                texts[*row] = Some(of(failure));
+            }
+            Arc::new(StringArray::from(texts))
         };
-        let attempts = numbers(|it| i32::try_from(it.attempts).ok());
-        let statuses = numbers(|it| it.status.map(i32::from));
-        let costs: Float64Array = infos.iter().map(|it| it.cost).collect();
-        let values = gathered(self.results.fields(), &results.rows, |position| {
-            results.batches.iter().map(|it| ArrayRef::clone(it.column(position))).collect()
+        let (kinds, messages) = (texts(|it| &it.kind), texts(|it| &it.message));
+        let mut has_result = vec![true; count];
+        entries.failures.iter().for_each(|(row, _)| has_result[*row] = false);
+        let values = columns_of(self.results.fields(), end_of(&entries.ends), |position| {
+            let of = |(chunk, rows): &(usize, Range<usize>)| {
+                entries.chunks[*chunk].column(position).slice(rows.start, rows.len())
+            };
+            let pieces: Vec<ArrayRef> = entries.results.iter().map(of).collect();
+            concat(&pieces.iter().map(AsRef::as_ref).collect::<Vec<_>>())
         })?;
-        let offsets: ScalarBuffer<i32> = std::iter::once(0).chain(ends).collect();
-        let has_result: NullBuffer = kinds.iter().map(Option::is_none).collect::<Vec<_>>().into();
+        let offsets: ScalarBuffer<i32> = std::iter::once(0).chain(entries.ends).collect();
         let item = Arc::new(Field::new("item", values.data_type().clone(), true));
-        let offsets = OffsetBuffer::new(offsets);
+        let (offsets, has_result) = (OffsetBuffer::new(offsets), NullBuffer::from(has_result));
         let lists = ListArray::try_new(item, offsets, Arc::new(values), Some(has_result))?;
         let mut columns: Vec<(&str, ArrayRef)> = vec![
             ("key", Arc::new(keys)),
-            ("attempt", attempts),
-            ("kind", Arc::new(StringArray::from(kinds))),
-            ("message", Arc::new(StringArray::from(messages))),
-            ("status", statuses),
-            ("cost", Arc::new(costs)),
+            ("attempt", Arc::new(Int32Array::from(entries.attempts))),
+            ("kind", kinds),
+            ("message", messages),
+            ("status", Arc::new(Int32Array::from(entries.statuses))),
+            ("cost", Arc::new(Float64Array::from(entries.costs))),
             ("result", Arc::new(lists)),
         ];
         if self.config.keeps_input {
-            let rows = gathered(self.input.fields(), &inputs.rows, |position| {
-                inputs.batches.iter().map(|it| ArrayRef::clone(it.batch.column(position))).collect()
+            let rows = columns_of(self.input.fields(), entries.inputs.len(), |position| {
+                let of = |it: &Arc<InputBatch>| ArrayRef::clone(it.batch.column(position));
+                let pieces: Vec<ArrayRef> = entries.batches.iter().map(of).collect();
+                interleave(&pieces.iter().map(AsRef::as_ref).collect::<Vec<_>>(), &entries.inputs)
             })?;
             columns.push(("input", Arc::new(rows)));
         }
@@ -404,23 +404,23 @@ fn offset(number: i32) -> usize {
     usize::try_from(number).unwrap_or_default()
 }
 
-/// Puts rows together, as structs of `fields`, whose columns in all batches `columns` gives.
-fn gathered(
+fn end_of(ends: &[i32]) -> usize {
+    ends.last().map_or(0, |it| offset(*it))
+}
+
+/// Puts `count` rows together, as structs of `fields`; `column` makes each of these.
+fn columns_of(
     fields: &Fields,
-    rows: &[(usize, usize)],
-    columns: impl Fn(usize) -> Vec<ArrayRef>,
+    count: usize,
+    column: impl Fn(usize) -> Result<ArrayRef, ArrowError>,
 ) -> Result<StructArray, ArrowError> {
     if fields.is_empty() {
-        return Ok(StructArray::new_empty_fields(rows.len(), None));
+        return Ok(StructArray::new_empty_fields(count, None));
     }
-    let gather = |position: usize| {
-        let arrays = columns(position);
-        if arrays.is_empty() {
-            let data_type: &DataType = fields[position].data_type();
-            return Ok(new_empty_array(data_type));
-        }
-        interleave(&arrays.iter().map(AsRef::as_ref).collect::<Vec<_>>(), rows)
+    let of = |position: usize| match count {
+        0 => Ok(new_empty_array(fields[position].data_type())),
+        _ => column(position),
     };
-    let columns = (0..fields.len()).map(gather).collect::<Result<Vec<_>, _>>()?;
+    let columns = (0..fields.len()).map(of).collect::<Result<Vec<_>, _>>()?;
     StructArray::try_new(fields.clone(), columns, None)
 }

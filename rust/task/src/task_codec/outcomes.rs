@@ -93,10 +93,8 @@ impl TaskCodec {
 
     #[inline(never)]
     fn keep_in_journal(&mut self, attempt: AttemptId, results: ResultRows, handled: Handled) {
-        if let Some(journal) = &mut self.journal
-            && handled != Handled::TimeoutAnswered
-        {
-            journal.keep(attempt, results);
+        if let Some(journal) = &mut self.journal {
+            journal.keep(attempt, results, handled);
         }
     }
 

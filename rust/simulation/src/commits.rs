@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::known::{KnownRow, KnownRows};
 use crate::random::Random;
 use crate::scenario::JournalPlan;
 use crate::trace::{Broken, Checked};
@@ -14,49 +15,85 @@ pub struct Commits {
     random: Random,
     /// When each commit is done.
     done_at: Vec<u64>,
-    /// The rows, and when they are committed.
-    rows: BTreeMap<i64, u64>,
+    /// The rows, with the number of their commit.
+    rows: BTreeMap<i64, (u64, KnownRow)>,
+    /// Rows that are known before.
+    known: KnownRows,
+    /// Whether the task was told that a commit has failed.
+    pub has_told_failure: bool,
 }
 
 impl Commits {
     /// Knows of none.
-    pub fn new(plan: JournalPlan, seed: u64) -> Self {
+    pub fn new(plan: JournalPlan, seed: u64, known: KnownRows) -> Self {
         let random = Random(seed ^ 0x6A6F_7572);
-        Self { plan, random, done_at: Vec::new(), rows: BTreeMap::new() }
+        let (done_at, rows) = (Vec::new(), BTreeMap::new());
+        Self { plan, random, done_at, rows, known, has_told_failure: false }
+    }
+
+    /// What is known of some rows.
+    pub const fn known(&self) -> &KnownRows {
+        &self.known
     }
 
     /// Takes the rows of a commit, which comes behind those before it.
-    pub fn append(&mut self, number: u64, rows: &[i64], now: u64) -> Checked {
+    pub fn append(&mut self, number: u64, rows: Vec<(i64, KnownRow)>, now: u64) -> Checked {
         let last = self.done_at.last().copied().unwrap_or_default();
         let done_at = last.max(now + self.random.next() % self.plan.latency);
         self.done_at.push(done_at);
         if self.done_at.len() as u64 != number {
             return Err(Broken::new("commits are numbered", format!("{number}")));
         }
-        if let Some(row) = rows.iter().find(|row| self.rows.contains_key(row)) {
-            return Err(Broken::new("each row is entered once", format!("row {row}")));
+        for (row, entry) in rows {
+            if self.rows.insert(row, (number, entry)).is_some() {
+                return Err(Broken::new("each row is entered once", format!("row {row}")));
+            }
         }
-        self.rows.extend(rows.iter().map(|row| (*row, done_at)));
         Ok(())
     }
 
-    /// How many commits are done.
+    /// How many commits are done; none behind one that fails.
     pub fn done(&self, now: u64) -> u64 {
-        self.done_at.iter().take_while(|it| **it <= now).count() as u64
+        let done = self.done_at.iter().take_while(|it| **it <= now).count() as u64;
+        self.plan.fails.map_or(done, |it| done.min(it - 1))
     }
 
-    /// Whether all of them are.
+    /// Whether one has failed.
+    pub fn has_failed(&self, now: u64) -> bool {
+        let failed = self.plan.fails.and_then(|it| self.done_at.get(usize::try_from(it).ok()? - 1));
+        failed.is_some_and(|it| *it <= now)
+    }
+
+    /// When the next one is done, or has failed.
+    pub fn next_end(&self, now: u64) -> Option<u64> {
+        self.done_at.iter().copied().find(|it| *it > now)
+    }
+
+    /// Whether all of them are done.
     pub fn are_done(&self, now: u64) -> bool {
-        self.done_at.iter().all(|it| *it <= now)
+        self.done(now) == self.done_at.len() as u64
     }
 
-    /// When a row is committed, if it was entered.
-    pub fn committed_at(&self, row: i64) -> Option<u64> {
-        self.rows.get(&row).copied()
+    /// Whether a row is committed, if it was entered.
+    pub fn is_committed(&self, row: i64, now: u64) -> Option<bool> {
+        self.rows.get(&row).map(|it| it.0 <= self.done(now))
     }
 
     /// How many rows were entered.
     pub fn rows(&self) -> usize {
         self.rows.len()
+    }
+
+    /// What the next run finds. What was under way when this one ended is there or is not, as it was
+    /// handed over.
+    pub fn left(&self, now: u64) -> KnownRows {
+        let done = self.done(now);
+        let all = self.plan.fails.map_or(u64::MAX, |it| it - 1).min(self.done_at.len() as u64);
+        let kept = done + Random(now ^ self.random.0).next() % (all - done + 1);
+        let is_kept = |entry: &KnownRow| self.plan.keeps_failures || entry.came.is_ok();
+        let rows =
+            self.rows.iter().filter(|(_, (commit, entry))| *commit <= kept && is_kept(entry));
+        let rows = rows.map(|(row, (_, entry))| (*row, entry.clone()));
+        self.known.iter().map(|(row, entry)| (*row, entry.clone())).chain(rows).collect()
     }
 }

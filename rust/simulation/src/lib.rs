@@ -26,6 +26,7 @@
 //! | [`world`] | the clock, the functions, the mail |
 //! | [`columns`] | rows of the simulation as columns |
 //! | [`commits`] | what the journal of a task was given |
+//! | [`known`] | what it knew before |
 //! | [`build`] | the task of a scenario |
 //! | [`run`] | a task from its first batch to its end |
 //! | [`shrink`] | a failing scenario made smaller |
@@ -42,6 +43,7 @@ pub mod account;
 pub mod build;
 pub mod columns;
 pub mod commits;
+pub mod known;
 pub mod limits;
 pub mod model;
 pub mod order;

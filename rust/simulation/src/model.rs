@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use sparkawait_core::operator::AttemptId;
 
+use crate::known::KnownRows;
 use crate::limits::Limits;
 use crate::rules::{Ended, Next, RULES};
 use crate::scenario::{Failing, Mode, Scenario};
@@ -14,6 +15,7 @@ use crate::trace::{Asks, Broken, Checked, Id, Path, Said, child_id, head_id};
 mod budget;
 mod cache;
 mod held;
+mod known;
 mod pools;
 pub mod requests;
 mod settled;
@@ -52,6 +54,8 @@ pub struct Model {
     pub is_ending: bool,
     /// Permits that no time brings.
     pools: Pools,
+    /// Rows that were known when they came.
+    pub known: KnownRows,
     /// Whether what replies have done may be unknown to the task when it is saved.
     keeps_before: bool,
 }
@@ -77,6 +81,7 @@ impl Model {
             key_holders: vec![BTreeMap::new(); count],
             is_ending: false,
             pools: Pools::new(scenario),
+            known: KnownRows::new(),
             keeps_before: scenario.parts.is_some(),
         };
         model.pools.note_spent(&mut model.sites);
@@ -107,6 +112,7 @@ impl Model {
         if self.sites[site].is_closed {
             return Err(Broken::new("no call after the end", format!("{attempt:?}")));
         }
+        self.check_unknown(path)?;
         let operator = self.sites[site].operator;
         let id = self.arrive(operator, path, now)?;
         let at = self.arrived[operator][&id].at;

@@ -15,12 +15,13 @@ use sparkawait_task::saved::SavedOperator;
 use crate::account::{account, compare};
 use crate::build::{SimulatedDriver, build};
 use crate::columns::input_batch;
+use crate::known::{KnownRows, at_the_start, with_columns};
 use crate::model::{Model, Site};
 use crate::order::Order;
 use crate::random::Random;
 use crate::scenario::{End, Failing, PartsPlan, Scenario};
 use crate::trace::{Broken, Event, What};
-use crate::world::journal::with_columns;
+use crate::world::journal::FAILED;
 use crate::world::{Feed, Shared};
 
 mod consumer;
@@ -40,10 +41,28 @@ pub struct Report {
     pub rows: usize,
 }
 
-/// Runs a scenario.
+/// Runs a scenario. One with a journal is run again, with what was kept, as often as it says.
 pub fn run(scenario: &Scenario) -> Report {
+    let (mut report, mut known) = run_once(scenario, 0, at_the_start(scenario));
+    let again = scenario.journal.map_or(0, |it| it.again);
+    for run in 1..=again {
+        if report.broken.is_some() {
+            break;
+        }
+        let next = scenario.of_run(run == again);
+        let before = std::mem::take(&mut known);
+        let (of_run, left) = run_once(&next, run, before);
+        known = left;
+        report.events.extend(of_run.events);
+        report.broken = of_run.broken;
+        report.rows += of_run.rows;
+    }
+    report
+}
+
+fn run_once(scenario: &Scenario, run: u64, known: KnownRows) -> (Report, KnownRows) {
     let scenario = Arc::new(scenario.clone());
-    let shared = Shared::new(&scenario);
+    let shared = Shared::new(&scenario, run, known.clone());
     let output = Output {
         order: Order::new(&scenario),
         scenario: Arc::clone(&scenario),
@@ -51,6 +70,7 @@ pub fn run(scenario: &Scenario) -> Report {
         rows: 0,
     };
     let run = Run {
+        known,
         shared: shared.clone(),
         next_batch: 0,
         next_row: 0,
@@ -75,10 +95,14 @@ pub fn run(scenario: &Scenario) -> Report {
     world.caches = None;
     world.feeder = None;
     world.consumer = None;
-    Report { events: std::mem::take(&mut world.events), broken: world.broken.take(), rows }
+    let known = world.left_in_journal();
+    let report =
+        Report { events: std::mem::take(&mut world.events), broken: world.broken.take(), rows };
+    (report, known)
 }
 
 struct Run {
+    known: KnownRows,
     scenario: Arc<Scenario>,
     shared: Shared,
     next_batch: usize,
@@ -200,7 +224,7 @@ impl Run {
         for rows in left {
             let mut batch = input_batch(&self.scenario, self.shared.panics(), self.next_row, *rows);
             if self.scenario.journal.is_some() {
-                batch = with_columns(&batch, self.next_row);
+                batch = with_columns(&self.scenario, &batch, self.next_row, &self.known);
             }
             self.next_row += i64::try_from(*rows).unwrap_or_default();
             self.next_batch += 1;
@@ -401,6 +425,9 @@ impl Run {
             }
             // A row that timed out before it was called was not seen.
             TaskError::TimedOut { .. } => world.model.sites.iter().any(fails),
+            TaskError::Internal(text) if text == FAILED => {
+                world.journal.as_ref().is_some_and(|it| it.has_told_failure)
+            }
             TaskError::Internal(text) => text == "the input fails",
             _ => false,
         };

@@ -66,6 +66,18 @@ pub struct JournalPlan {
     pub latency: u64,
     /// Whether it has the rows that were asked for, too.
     pub keeps_input: bool,
+    /// Of a hundred rows, how many are known before the first run.
+    #[serde(default)]
+    pub known: usize,
+    /// Whether a row that has failed is known, too.
+    #[serde(default)]
+    pub keeps_failures: bool,
+    /// The number of a commit that fails.
+    #[serde(default)]
+    pub fails: Option<u64>,
+    /// How often the scenario is run again. What a run leaves, the next one knows.
+    #[serde(default)]
+    pub again: u64,
 }
 
 /// A panic on the thread of a task.
@@ -307,8 +319,12 @@ impl Scenario {
         self.journal = maybe(random, 25, |random| JournalPlan {
             interval: pick(random, &[0, MICRO, 7 * MILLI, 200 * MILLI]),
             max_bytes: pick(random, &[1, 331, 1 << 20]),
-            latency: pick(random, &[1, MICRO, 31 * MILLI, SECOND]),
+            latency: pick(random, &[1, MICRO, 31 * MILLI, SECOND, 31 * SECOND]),
             keeps_input: random.in_a_hundred(30),
+            known: pick(random, &[0, 0, 13, 60, 97, 100]),
+            keeps_failures: random.in_a_hundred(30),
+            fails: maybe(random, 20, |it| pick(it, &[1, 1, 2, 3, 7])),
+            again: pick(random, &[0, 0, 1, 2]),
         });
     }
 
@@ -317,6 +333,18 @@ impl Scenario {
     pub fn is_driven(&self) -> bool {
         let is_closed = matches!(self.end, End::Closed(_));
         self.parts.is_none() && !is_closed && self.seed.is_multiple_of(3)
+    }
+
+    /// The scenario as it is run again: by another job. Its last run ends with its input, and all is
+    /// committed.
+    #[must_use]
+    pub fn of_run(&self, is_last: bool) -> Self {
+        let mut next = self.clone();
+        if is_last {
+            (next.end, next.panics) = (End::Input, None);
+            next.journal.iter_mut().for_each(|it| it.fails = None);
+        }
+        next
     }
 
     fn calls_mut(&mut self) -> impl Iterator<Item = &mut CallPlan> {
@@ -381,6 +409,7 @@ impl Scenario {
     /// What nothing in it takes longer than, as far as the clock goes.
     pub fn longest(&self) -> u64 {
         let mut longest = 20 * SECOND + self.feed_gap + self.consumer_pause;
+        longest += self.journal.map_or(0, |it| it.interval + it.latency * 2);
         for operator in &self.operators {
             longest += operator.buffer_timeout.unwrap_or_default();
             // The first results are waited for as long as nobody knows how large they are.

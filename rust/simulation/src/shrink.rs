@@ -42,6 +42,13 @@ fn candidates(of: &Scenario) -> Vec<Scenario> {
     with(&|it| it.end = End::Input);
     with(&|it| it.panics = None);
     with(&|it| it.journal = None);
+    with(&|it| it.journal.iter_mut().for_each(|journal| journal.again = journal.again.min(1)));
+    with(&|it| it.journal.iter_mut().for_each(|journal| journal.again = 0));
+    with(&|it| it.journal.iter_mut().for_each(|journal| journal.fails = None));
+    with(&|it| it.journal.iter_mut().for_each(|journal| journal.keeps_failures = false));
+    with(&|it| it.journal.iter_mut().for_each(|journal| journal.keeps_input = false));
+    with(&|it| it.journal.iter_mut().for_each(|journal| journal.known = 0));
+    with(&|it| it.journal.iter_mut().for_each(|journal| journal.latency = 1));
     with(&|it| it.pools.clear());
     with(&|it| it.pools.truncate(1));
     with(&|it| it.pools.iter_mut().for_each(|pool| pool.is_shared = false));

@@ -21,6 +21,7 @@ use sparkawait_task::layer::cache::{CacheMetrics, Caches};
 use sparkawait_task::task::TaskFeeder;
 
 use crate::commits::Commits;
+use crate::known::KnownRows;
 use crate::limits::Bucket;
 use crate::model::requests::Requests;
 use crate::model::{Cache, Model};
@@ -155,8 +156,8 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Makes the world of a scenario.
-    pub fn new(scenario: &Arc<Scenario>) -> Self {
+    /// Makes the world of a scenario, of the run of this number, for which this is known.
+    pub fn new(scenario: &Arc<Scenario>, run: u64, known: KnownRows) -> Self {
         let plans = scenario.operators.iter().flat_map(|it| &it.calls);
         let hidden = plans.clone().map(|plan| {
             plan.hidden.map(|(period, permits, burst)| Bucket::new(permits, period, burst))
@@ -166,7 +167,7 @@ impl Shared {
         let world = World {
             model: Model::new(scenario),
             now,
-            random: Random(scenario.seed),
+            random: Random(scenario.seed ^ run),
             answers: BTreeMap::new(),
             next_answer: 0,
             next_serial: 1,
@@ -180,7 +181,7 @@ impl Shared {
             shared_limits: BTreeMap::new(),
             shared_counts: BTreeMap::new(),
             pools: shared_limit::pools(scenario),
-            journal: scenario.journal.map(|plan| Commits::new(plan, scenario.seed)),
+            journal: scenario.journal.map(|plan| Commits::new(plan, scenario.seed ^ run, known)),
             requested: Vec::new(),
             replies: vec![None; plans.count()],
             input: VecDeque::new(),
@@ -279,13 +280,16 @@ impl Shared {
                 let now = self.world().now;
                 let before = self.world().model.fed.len();
                 self.world().model.fed.extend(std::iter::repeat_n(now, rows));
+                self.world().note_known(before, rows);
                 match feeder.put_within(batch, Duration::ZERO) {
                     Ok(_) => {
                         self.world().note(What::Fed { rows });
                         None
                     }
                     Err(batch) => {
+                        let first = i64::try_from(before).unwrap_or_default();
                         self.world().model.fed.truncate(before);
+                        self.world().model.forgets((first..).take(rows));
                         Some(Feed::Batch(batch))
                     }
                 }
@@ -456,7 +460,8 @@ impl World {
         // What is refused is tried again whenever something happens.
         let feed = (self.feeder.is_some() && !self.input.is_empty() && self.feed_at > self.now)
             .then_some(self.feed_at);
-        [answer, feed, self.next_request()].into_iter().flatten().min()
+        let commit = self.journal.as_ref().and_then(|it| it.next_end(self.now));
+        [answer, feed, commit, self.next_request()].into_iter().flatten().min()
     }
 
     /// Returns most of what is due, of a hundred letters so many; at least one.

@@ -63,6 +63,10 @@ impl Output {
             let seen = seen.and_then(|()| self.order.left(path));
             let seen = seen.and_then(|()| check_captured(&world.model, batch, index, path));
             let seen = seen.and_then(|()| check_told(&world.model, batch, index, path, now));
+            let (failed, calls) =
+                (captured(batch, &error_name(0, 0), index), told(batch, &info_name(0, 0), index));
+            let seen = seen
+                .and_then(|()| world.model.check_known(path.row, failed.as_ref(), calls.as_ref()));
             world.breaks(seen);
             self.rows += 1;
         }
@@ -83,7 +87,10 @@ fn check_told(
         for (branch, site) in model.sites_of(operator).enumerate() {
             let here = &model.sites[site];
             let is_cached = here.plan.cache.is_some();
-            let known = here.rows.get(&id).filter(|_| !model.has_parts());
+            let known = here
+                .rows
+                .get(&id)
+                .filter(|it| !model.has_parts() && !model.known.contains_key(&it.row));
             let found = told(batch, &info_name(operator, branch), index);
             let (Some(row), Some(found)) = (known, found) else { continue };
             let (called, ends) = (row.first_call, row.first_call.map(|_| now));
@@ -124,7 +131,8 @@ fn check_captured(
                 continue;
             }
             let found = captured(batch, &error_name(operator, branch), index);
-            let Some(row) = here.rows.get(&id) else { continue };
+            let known = here.rows.get(&id).filter(|it| !model.known.contains_key(&it.row));
+            let Some(row) = known else { continue };
             let is_right = match (row.state(), &found) {
                 (Some(Outcome::Results { .. }), None) => true,
                 (Some(Outcome::Failed(why)), Some((kind, attempts))) => {

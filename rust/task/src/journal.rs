@@ -27,6 +27,9 @@ pub const KNOWN: &str = "__sparkawait_known";
 /// The width of a key.
 pub const KEY_WIDTH: i32 = 16;
 
+/// What stands in it.
+pub(crate) type Key = [u8; KEY_WIDTH as usize];
+
 /// Commits what rows came to, on a thread of its own.
 pub trait Journal: Debug + Send + Sync {
     /// Takes what was completed since the last time, in the columns that the journal has. The numbers of

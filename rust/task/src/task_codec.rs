@@ -39,10 +39,10 @@ use crate::function::{Call, Calls, Known, ReplyGroup, ReplySink, SettledCall, To
 use crate::journal::key_field;
 use crate::row_config::{ChannelSettings, NO_RESULT, OUTCOME, RowConfig};
 use crate::row_prices::RowPrices;
-use call_log::{CallEnd, CallLog};
+use call_log::{Asked, CallEnd, CallLog};
 use failure_counts::{FailureCounts, class_of};
 use first_failures::{FirstFailures, FirstMisses};
-use journal::{Asked, TaskJournal};
+use journal::TaskJournal;
 use places::Places;
 
 /// Turns input batches into elements and emitted elements into output batches.

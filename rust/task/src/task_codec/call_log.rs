@@ -8,18 +8,19 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
+use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
-use sparkawait_arrow::{CallInfo, ResultRows};
+use sparkawait_arrow::{CallInfo, InputBatch, ResultRows};
 use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::{AttemptId, Begins, Completion, Handled, Remark};
 use sparkawait_core::policy::{CallSign, Costs};
 use sparkawait_core::queue::EntryId;
 use sparkawait_core::time::ProcessingTime;
 
-use super::journal::Asked;
 use crate::error::CallFailure;
+use crate::journal::Key;
 
 /// The calls of the rows that are held.
 #[derive(Debug)]
@@ -38,6 +39,14 @@ pub(super) struct CallLog {
     scale: f64,
     /// When calls begin.
     begins: Begins,
+}
+
+/// What a row is entered in a journal under.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Asked {
+    pub(super) key: Key,
+    /// Where the rows are kept, too.
+    pub(super) input: Option<(Arc<InputBatch>, usize)>,
 }
 
 /// What is noted of a row.

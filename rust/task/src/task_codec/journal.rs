@@ -30,11 +30,9 @@ use sparkawait_core::time::ProcessingTime;
 use sparkawait_runtime::batch_codec::Known;
 use sparkawait_runtime::{Commits, Urgency};
 
-use super::call_log::{CallLog, Entered};
+use super::call_log::{Asked, CallLog, Entered};
 use crate::error::{CallFailure, TaskError};
-use crate::journal::{JournalConfig, KEY_WIDTH};
-
-type Key = [u8; KEY_WIDTH as usize];
+use crate::journal::{JournalConfig, KEY_WIDTH, Key};
 
 /// What is known of the row at a place of the batch that is taken in.
 type KnownRow = Known<ResultRows, Box<CallFailure>>;
@@ -58,14 +56,6 @@ struct Entries {
     inputs: Vec<(usize, usize)>,
     bytes: usize,
     since: Option<ProcessingTime>,
-}
-
-/// What a row is entered under.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Asked {
-    key: Key,
-    /// Where the rows are kept, too.
-    input: Option<(Arc<InputBatch>, usize)>,
 }
 
 /// Results that were kept, whose calls the log has not ended yet; without any, for a row that nobody

@@ -191,8 +191,9 @@ impl Pause {
                 self.state = State::Open { drops: drops + 1 };
             }
             // One of those that were in flight when it began is enough.
-            State::Paused { .. } | State::Probing | State::Recovering { .. }
-                if started <= self.paused_at => {}
+            State::Paused { .. } | State::Recovering { .. } if started <= self.paused_at => {}
+            // A probe may have been made at once.
+            State::Probing if started < self.paused_at => {}
             _ => self.pause(now),
         }
     }
@@ -311,6 +312,17 @@ mod tests {
         end(&mut pause, DROPPED, at(0), at(10));
         assert_eq!(pause.window(at(10)), 0);
         assert!((at(900)..=at(1_110)).contains(&pause.ready_at()));
+    }
+
+    #[test]
+    fn a_probe_that_is_made_at_once_counts() {
+        let mut pause = Pause::new(PauseConfig::new(Some(1), 100, 7));
+        pause.doubt();
+        end(&mut pause, DROPPED, at(0), at(10));
+        assert_eq!(pause.window(at(10)), 1);
+        pause.on_start(at(10));
+        end(&mut pause, DROPPED, at(10), at(17));
+        assert_eq!(pause.window(at(17)), 0, "it was dropped, too");
     }
 
     #[test]

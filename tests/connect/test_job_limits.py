@@ -247,7 +247,7 @@ def test_the_client_of_redis_for_python_speaks_to_it(driver, protocol):
     with redis.Redis(port=driver.port, password=SECRET, protocol=protocol) as client:
         assert client.ping()
         sha = client.script_load(SCRIPT.read_text(encoding="utf-8"))
-        said = ["", "calls", 13, 0, 0, "w", protocol, 7, 3, 0, 0, 0, 0, -1, 0, 0]
+        said = ["", "calls", 13, 0, 0, "w", 1, 7, 3, 0, 0, 0, 0, -1, 0, 0]
         name = f"by {protocol}"
         first = client.evalsha(sha, 3, name, f"{name}:lately", f"{name}:wanting", *said)
         assert first == [b"lease", b"6", b"0", b"25000000", b"0"]

@@ -22,7 +22,7 @@ from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
-from sparkawait._plan.plan import Plan
+from sparkawait._plan.plan import Plan, limits_of
 from sparkawait._worker.metrics import TaskMetrics
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.metrics import counted_in
@@ -165,12 +165,19 @@ def reports_of(
             raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
         remote = None if spark is None else remote_owner_of(spark)
         if remote is not None:
-            remote.know(plan)
+            _tell_of_limits(plan, remote.limits)
         return (before or (NO_REPORTS if remote is None else remote.reports)).then(None)
     owner = _owner_of(spark)
     owner.listen(session, starts=False)
-    owner.know(plan)
+    _tell_of_limits(plan, owner.limits)
     return (before or owner.reports).then(None if counted is None else owner.counts_in(counted))
+
+
+def _tell_of_limits(plan: Plan, limits: JobLimits) -> None:
+    """Tells of the limits of a call that is written."""
+    for each in plan.operators:
+        if limits_of(each.options):
+            limits.know(each)
 
 
 _OWNERS: weakref.WeakKeyDictionary[Any, Owner] = weakref.WeakKeyDictionary()

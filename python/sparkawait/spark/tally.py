@@ -11,7 +11,6 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Iterator
 
-from sparkawait._plan.plan import Plan, limits_of
 from sparkawait._worker.metrics import SumsOfTasks, TaskMetrics, complete, merge
 from sparkawait.metrics import Metrics, fed_by
 from sparkawait.spark.job_limits import Counts, JobLimits
@@ -51,12 +50,6 @@ class Tally:
 
     def catch_up(self) -> None:
         """Takes what tasks have told by now."""
-
-    def know(self, plan: Plan) -> None:
-        """Learns of a call that is written."""
-        for each in plan.operators:
-            if limits_of(each.options):
-                self.limits.know(each)
 
     def counts_in(self, metrics: Metrics) -> str:
         """Returns what reports call an object that counts calls."""

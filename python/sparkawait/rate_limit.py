@@ -50,6 +50,7 @@ __all__ = [
     "Scope",
     "Sharing",
     "Terms",
+    "check_server",
     "checked_limits",
 ]
 
@@ -112,7 +113,7 @@ class Terms(NamedTuple):
         if not isinstance(self.server, Secret):
             return self
         address = self.server.reveal()
-        _check_server(address, f" ({self.server!r})")
+        check_server(address, f" ({self.server!r})")
         return self._replace(server=address)
 
 
@@ -683,12 +684,17 @@ def _check_home(name: object, server: object, of: str) -> None:
     if server is None:
         return
     if not isinstance(server, Secret):
-        _check_server(server, of)
+        check_server(server, of)
     if name is None:
         _refuse(f"`server`{of} needs a `name`: jobs with the same name share the limit")
 
 
-def _check_server(server: object, of: str) -> None:
+def check_server(server: object, of: str) -> None:
+    """Checks the address of a Redis.
+
+    Raises:
+        ConfigurationError: If it is none.
+    """
     if not (isinstance(server, str) and _SERVER.match(server)):
         # It may have a password in it.
         _refuse(f"`server`{of} must be an address like 'redis://host:6379'")

@@ -124,7 +124,7 @@ def test_stop_ends_the_jobs_that_call_and_no_other(spark, calls):
     begun = calls.counts().total()
 
     wait_until(lambda: not job.progress)
-    assert repr(job) == "sparkawait: no calls"
+    assert repr(job) == "sparkawait: no calls now"
     assert calls.counts().total() == begun
     assert job.stop() == 0
     assert sa.unordered_wait(rows, waits_elsewhere).count() == 13

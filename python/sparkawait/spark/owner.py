@@ -95,7 +95,7 @@ class Job:
     def __repr__(self) -> str:
         """Says what runs, a line for each action."""
         running = self.progress
-        return "\n".join(map(str, running)) if running else "sparkawait: no calls"
+        return "\n".join(map(str, running)) if running else "sparkawait: no calls now"
 
 
 def job(spark: SparkSession, *, server: str | None = None) -> Job:

@@ -24,6 +24,7 @@ from uuid import uuid4
 from sparkawait._checks import warn_once
 from sparkawait._worker.metrics import TaskMetrics
 from sparkawait.exceptions import ConfigurationError, ErrorKind
+from sparkawait.rate_limit import check_server
 from sparkawait.spark.progress import Actions
 from sparkawait.spark.reports import LOGGER, Report, Reports, connected, in_errors, read
 from sparkawait.spark.screens import STOPPED, Spark
@@ -57,8 +58,10 @@ def remote_owner(session: Any, server: str | None) -> RemoteOwner:
         server: The Redis where its tasks report, if there is one.
 
     Raises:
-        ConfigurationError: If the Redis does not answer, or the tasks report elsewhere.
+        ConfigurationError: If that is no address or does not answer, or tasks report elsewhere.
     """
+    if server is not None:
+        check_server(server, " of `job`")
     with _LOCK:
         found = _OWNERS.get(session.session_id)
         if found is None:
@@ -200,15 +203,18 @@ class _Subscription:
 
     def __iter__(self) -> Iterator[str | None]:
         """Yields messages, and nothing where some may have been lost."""
+        replies: BinaryIO | None = self._replies
         while True:
-            with contextlib.suppress(OSError), self._replies as replies:
-                while (words := _words(replies)) is not None:
-                    if words[0] == b"message":
-                        yield words[2].decode()
+            if replies is not None:
+                with contextlib.suppress(OSError), replies:
+                    while (words := _words(replies)) is not None:
+                        if words[0] == b"message":
+                            yield words[2].decode()
             yield None
             time.sleep(_PAUSE)
+            replies = None
             with contextlib.suppress(OSError):
-                self._replies = self._subscribed()
+                replies = self._subscribed()
 
     def _subscribed(self) -> BinaryIO:
         # The file has the connection, and closes it.

@@ -322,7 +322,7 @@ def connected(address: str, patience: float) -> socket.socket:
     where = urlsplit(address)
     connection = _connected(where, patience)
     try:
-        if where.scheme == "rediss":
+        if where.scheme in {"rediss", "valkeys"}:
             context = ssl.create_default_context()
             connection = context.wrap_socket(connection, server_hostname=where.hostname)
         secret, user = _secret_of(where), unquote(where.username or "")
@@ -339,7 +339,7 @@ def _secret_of(where: SplitResult) -> str:
 
 
 def _connected(where: SplitResult, patience: float) -> socket.socket:
-    if where.scheme != "redis+unix":
+    if where.scheme not in {"redis+unix", "unix"}:
         return socket.create_connection((where.hostname or "", where.port or 6379), patience)
     connection = socket.socket(socket.AF_UNIX)
     try:

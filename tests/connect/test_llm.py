@@ -336,14 +336,15 @@ def test_a_reply_without_an_answer_is_a_failure_that_a_journal_asks_again(
 BARE = {"null": b"null", "list": b"[]", "empty": b"", "number": b"17", "text": b'"so"', "{}": b"{}"}
 
 
-@pytest.mark.parametrize("status", [200, 204])
-@pytest.mark.parametrize("body", BARE.values(), ids=[*BARE])
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [*((200, it) for it in BARE.values()), (204, b"")],
+    ids=[*BARE, "no content"],
+)
 @pytest.mark.parametrize("kind", ["chat", "messages", "embed"])
 def test_an_answer_with_nothing_in_it_is_a_failure_and_never_a_silent_null(
     tmp_path, kind, body, status
 ):
-    if status == 204 and body:
-        pytest.skip("an answer without content has none")
     with ScriptedServer(lambda _target, _before: (status, {}, body)) as server:
         told = {"model": "m", "base_url": server.url}
         if kind == "embed":

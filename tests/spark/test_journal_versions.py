@@ -45,7 +45,7 @@ def environment(name, javas, seed):
 def test_each_version_of_spark_finds_what_the_others_have_paid_for(tmp_path):
     missing = [name for name, *_ in RUNS if not (ROOT / name / "bin/python").exists()]
     if missing:
-        pytest.skip(f"{missing[0]} was not made: `make test-spark` makes it")
+        pytest.skip(f"`make {missing[0].replace('.venv', 'test')}` makes {missing[0]}")
     service, folder = Service(), tmp_path / "journal"
     with ScriptedServer(service) as server:
         for run, (name, javas, rows, partitions, mode, calls) in enumerate(RUNS):

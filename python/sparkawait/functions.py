@@ -15,6 +15,7 @@ import operator
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import (
     TYPE_CHECKING,
@@ -44,7 +45,7 @@ from sparkawait._core import Row
 from sparkawait._option import documented
 from sparkawait._schema.answers import Answers
 from sparkawait._schema.types import Model, SchemaLike, is_function, to_schema
-from sparkawait.exceptions import ElementTimeoutError, ErrorKind
+from sparkawait.exceptions import ConfigurationError, ElementTimeoutError, ErrorKind
 from sparkawait.limits import Batch
 from sparkawait.options import (
     NONE_GIVEN,
@@ -298,11 +299,13 @@ class FunctionContext:
 
 def _number(amount: Any) -> float:
     """Returns a number of NumPy or another library as Python's own, which a report can say."""
-    if hasattr(amount, "__index__"):
-        return operator.index(amount)
-    if not hasattr(amount, "__float__"):
-        refuse(f"`amount` of add_metric must be a number, got a {type(amount).__name__}")
-    return float(amount)
+    is_text = isinstance(amount, (str, bytes, bytearray))
+    # Arrays have both, and say only then whether they are one number.
+    for make in () if is_text else (operator.index, float):
+        with suppress(TypeError, ValueError):
+            return make(amount)
+    msg = f"`amount` of add_metric must be a number, got a {type(amount).__name__}"
+    raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
 
 
 # -- a struct within a row, and a row that was made by hand

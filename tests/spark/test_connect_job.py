@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a client of Spark Connect hears of its calls: from a Redis, or from logs of workers."""
 
+import gc
 import json
 import subprocess
 import sys
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 import sparkawait as sa
 from sparkawait.spark.remote import _Subscription, remote_owner
+from sparkawait.spark.reports import publish
 from tests.support.redis_server import RedisServer
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.newest_spark, pytest.mark.timeout(600)]
 
@@ -93,5 +95,75 @@ def test_a_redis_that_is_not_there_or_refuses_is_told():
 @pytest.mark.parametrize("server", ["http://:s3cr3t@cache:6379", "cache:s3cr3t", 6379, ""])
 def test_what_is_no_address_of_a_redis_is_refused(server):
     with pytest.raises(sa.ConfigurationError, match="`server` of `job` must be an addr") as caught:
-        remote_owner(SimpleNamespace(session_id="none"), server)
+        remote_owner(Session(), server)
     assert "s3cr3t" not in str(caught.value)
+
+
+def test_a_password_that_is_not_encoded_is_told_and_not_quoted():
+    with pytest.raises(sa.ConfigurationError, match="its port is not a number; perc") as caught:
+        remote_owner(Session(), "redis://:s3cr3t/x@localhost:6379")
+    assert "s3cr3t" not in str(caught.value)
+
+
+class Session:
+    """As much of a session as its owner asks, of a Spark that keeps no logs."""
+
+    def __init__(self):
+        self.interrupted = 0
+        self.conf = {}
+
+    def interruptAll(self):  # noqa: N802 - as Spark has it
+        self.interrupted += 1
+        return ["one", "another"]
+
+
+def test_a_redis_may_be_named_later_and_what_is_lost_is_said(caplog):
+    session = Session()
+    owner = remote_owner(session, None)
+    assert owner.sums()["at_least"]
+    assert "give `job` a Redis as `server=`" in caplog.text
+    # No task is known that runs: a client of Connect hears of none.
+    assert (owner.actions.stop(), session.interrupted) == (2, 1)
+    with RedisServer() as redis:
+        assert remote_owner(session, redis.url) is owner is remote_owner(session, None)
+        with pytest.raises(sa.ConfigurationError, match="a session has one"):
+            remote_owner(session, f"{redis.url}/")
+        publish(redis.url, owner.reports.channel, json.dumps(report("begun", None)), 13)
+        publish(redis.url, owner.reports.channel, json.dumps(report("begun", "succeeded")), 13)
+        # What comes late is of a task that has ended.
+        publish(redis.url, owner.reports.channel, json.dumps(report("begun", None)), 13)
+        wait_until(lambda: owner.sums()["attempts"] == 7)
+        assert not owner.sums()["at_least"]
+        with pytest.raises(OSError, match=":0"):
+            publish(redis.url, "nobody", "hears", 13)
+        redis.kill()
+        # It may have been told of tasks that began and ended meanwhile.
+        wait_until(lambda: owner.sums()["at_least"])
+
+
+def test_the_connection_of_a_session_ends_with_it():
+    with RedisServer() as redis:
+        session = Session()
+        remote_owner(session, redis.url)
+        assert "sub=1" in redis.cli("client", "list")
+        del session
+        gc.collect()
+        wait_until(lambda: "sub=1" not in redis.cli("client", "list"))
+
+
+def report(task, end):
+    counts = {"tasks": 1, "emitted": 7, "attempts": 7, "failed": 0, "dropped": 0, "in_flight": 0}
+    return {
+        "task": task,
+        "stage": 4,
+        "partition": 0,
+        "attempt": 0,
+        "action": "7",
+        "of_stream": False,
+        "tags": [],
+        "warnings": [],
+        "end": end,
+        "calls": [("look_up", None, counts)],
+        "bounds": {},
+        "totals": counts,
+    }

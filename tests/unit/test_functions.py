@@ -327,10 +327,11 @@ def test_the_functions_own_metrics_add_up():
     context.add_metric("hits", np.int64(13))
     context.add_metric("seconds", np.float32(0.25))
     context.add_metric("seconds", Decimal("0.5"))
-    assert json.loads(json.dumps(context.metrics)) == {"hits": 16, "seconds": 0.75}
+    context.add_metric("seconds", np.array(0.125))
+    assert json.loads(json.dumps(context.metrics)) == {"hits": 16, "seconds": 0.875}
 
 
-@pytest.mark.parametrize("amount", ["7", None, [7]])
+@pytest.mark.parametrize("amount", ["7", None, [7], np.array([7, 13])])
 def test_a_metric_of_the_function_is_a_number(amount):
     with pytest.raises(ConfigurationError, match="`amount` of add_metric must be a number, got a"):
         FunctionContext(3, "f (3)").add_metric("hits", amount)

@@ -566,11 +566,11 @@ def _check_storable(schema: pa.Schema) -> None:
 
 
 def _absolute(path: str) -> str:
+    scheme, separator, rest = path.partition(":/")
+    if separator and not rest.startswith("/") and scheme in {*_KNOWN, *_SCHEMES, "dbfs", "file"}:
+        path = f"{scheme}:///{rest}"  # as Hadoop and Spark write it, too
     if "://" in path:
         return path.rstrip("/")
-    scheme, separator, rest = path.partition(":/")
-    if separator and scheme.isalnum():
-        return f"{scheme}:///{rest}"  # as Hadoop and Spark write it, too
     return os.path.abspath(Path(path).expanduser())  # noqa: PTH100
 
 

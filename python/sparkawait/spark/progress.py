@@ -408,7 +408,7 @@ class Actions:
         """Cancels the jobs that make calls now; those that have begun and make none yet, later."""
         with self._changed:
             stages = {stage for action in self._actions.values() for stage in action.stages}
-        count = self._spark.cancel(stages) if stages else 0
+        count = self._spark.cancel(stages)
         newest = self._spark.newest()
         with self._changed:
             self._stopped_until = newest

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
+import socket
 import threading
 import time
 import weakref
@@ -38,20 +39,21 @@ _MARK = "remote"
 _PATIENCE = 5.0
 _PAUSE = 1.0
 """Seconds until a Redis that has gone is asked again."""
-_MOST_SESSIONS = 100
+_STALE = 2.0
+"""Seconds after which logs are read again for who looks at limits."""
 _LENGTH = re.compile(rb"[$*:](-?\d+)\r\n")
 
-_OWNERS: dict[str, RemoteOwner] = {}
+_OWNERS: weakref.WeakKeyDictionary[Any, RemoteOwner] = weakref.WeakKeyDictionary()
 _LOCK = threading.Lock()
 
 
 def remote_owner_of(session: Any) -> RemoteOwner | None:
     """Returns the owner of a session's calls, if somebody has asked for it."""
-    return _OWNERS.get(session.session_id)
+    return _OWNERS.get(session)
 
 
 def remote_owner(session: Any, server: str | None) -> RemoteOwner:
-    """Returns the owner of the calls of a session, which the first one makes.
+    """Returns the owner of the calls of a session, which the first one who asks makes.
 
     Args:
         session: The session, of Spark Connect.
@@ -63,12 +65,12 @@ def remote_owner(session: Any, server: str | None) -> RemoteOwner:
     if server is not None:
         check_server(server, " of `job`")
     with _LOCK:
-        found = _OWNERS.get(session.session_id)
+        found = _OWNERS.get(session)
         if found is None:
-            if len(_OWNERS) >= _MOST_SESSIONS:
-                _OWNERS.pop(next(iter(_OWNERS)))
-            found = _OWNERS[session.session_id] = RemoteOwner(session, server)
-        elif server is not None and found.reports.address != server:
+            found = _OWNERS[session] = RemoteOwner(session)
+        if server is not None and found.reports.address is None:
+            found.listen(server)
+        if server is not None and found.reports.address != server:
             msg = "`server` of `job` is another one than before: a session has one"
             raise ConfigurationError(msg, ErrorKind.OPTION_INVALID)
         return found
@@ -111,14 +113,10 @@ class RemoteOwner(Tally):
 
     Args:
         session: The session, of Spark Connect.
-        server: The Redis where its tasks report, if there is one.
-
-    Raises:
-        ConfigurationError: If that does not answer.
     """
 
-    def __init__(self, session: Any, server: str | None) -> None:
-        """Begins to listen."""
+    def __init__(self, session: Any) -> None:
+        """Listens nowhere yet."""
         super().__init__()
         self._session = weakref.ref(session)
         take, lost = weakref.WeakMethod(self.take), weakref.WeakMethod(self.lose)
@@ -131,55 +129,92 @@ class RemoteOwner(Tally):
                 to_owner(report)
 
         self.actions = Actions(FarSpark(session), taken, is_on_one_host=False)
-        channel = f"sparkawait:reports:{uuid4().hex}"
-        self.reports = Reports(None, server, mark=_MARK, channel=channel)
+        self.reports = Reports(None, None, mark=_MARK)
         self._begun: set[str] = set()
         self._lost = False
         self._reading = threading.Lock()
-        if server is not None:
-            lines = _Subscription(server, channel)
-            threading.Thread(
-                target=_read_on,
-                args=(weakref.ref(self), lines),
-                name="sparkawait-reports",
-                daemon=True,
-            ).start()
+        self._read = -_STALE
 
-    def take(self, report: Report) -> None:
-        """Takes a report."""
+    def listen(self, server: str) -> None:
+        """Has the tasks of calls that are written from now on report at a Redis.
+
+        Raises:
+            ConfigurationError: If it does not answer.
+        """
+        channel = f"sparkawait:reports:{uuid4().hex}"
+        lines = _Subscription(server, channel)
+        self.reports = Reports(None, server, mark=_MARK, channel=channel)
+        # Its thread waits for what may never come.
+        weakref.finalize(self, lines.close)
+        threading.Thread(
+            target=_read_on,
+            args=(weakref.ref(self), lines),
+            name="sparkawait-reports",
+            daemon=True,
+        ).start()
+
+    def take(self, report: Report) -> bool:
+        """Takes a report; returns whether it is of a task that had not ended."""
         with self._taking:
-            (self._begun.discard if report["end"] else self._begun.add)(report["task"])
             # Nobody here can end one job of the session.
-            super().take({**report, "bounds": {}})
+            is_new = super().take({**report, "bounds": {}})
+            if is_new:
+                (self._begun.discard if report["end"] else self._begun.add)(report["task"])
+            return is_new
 
     def lose(self) -> None:
         """Learns that reports may have been lost."""
-        self._lost = self._lost or bool(self._begun)
+        self._lost = True
 
     def sums(self) -> TaskMetrics:
         """Returns the sums; ``at_least``: there may have been more calls."""
+        self._read_logs()
         sums = super().sums()
         # A worker that is killed leaves no log.
         is_logged = self.reports.address is None
         return {**sums, "at_least": is_logged or self._lost or bool(self._begun)}
 
     def catch_up(self) -> None:
-        """Takes what tasks have logged, where they report to no server."""
+        """Takes what tasks have logged, unless that was looked at just now: it is a query."""
+        if time.monotonic() - self._read > _STALE:
+            self._read_logs()
+
+    def _read_logs(self) -> None:
         session: Any = self._session()
-        if session is None or self.reports.address is not None:
-            return
-        if session.conf.get(_LOGGING, "false") != "true":
-            warn_once(
-                "the calls of this session are not counted: give `job` a Redis as `server=`, or set"
-                " %s to true",
-                _LOGGING,
-            )
+        if session is None:
             return
         with self._reading:
-            logs = session.tvf.python_worker_logs()
-            rows = logs.where(logs.logger == LOGGER).select("msg").collect()
-            for report in in_errors((row.msg for row in rows), _MARK):
+            try:
+                reports = list(in_errors(_logged(session), _MARK))
+            except Exception as error:  # noqa: BLE001 - it has ended, say; what is known stays
+                _logger.warning("what workers have logged cannot be read: %s", type(error).__name__)
+                return
+            finally:
+                self._read = time.monotonic()
+            for report in reports:
                 self.take(report)
+        if self.reports.address is None and not _keeps_logs(session):
+            warn_once(
+                "the calls of this session are not counted: give `job` a Redis as `server=`%s",
+                f", or set {_LOGGING} to true" if _can_keep_logs(session) else "",
+            )
+
+
+def _can_keep_logs(session: Any) -> bool:
+    return hasattr(getattr(session, "tvf", None), "python_worker_logs")  # since Spark 4.1
+
+
+def _keeps_logs(session: Any) -> bool:
+    return _can_keep_logs(session) and session.conf.get(_LOGGING, "false") == "true"
+
+
+def _logged(session: Any) -> Iterator[str]:
+    """Yields what workers have logged of their tasks, if the session keeps that."""
+    if not _keeps_logs(session):
+        return
+    logs = session.tvf.python_worker_logs()
+    for row in logs.where(logs.logger == LOGGER).select("msg").collect():
+        yield row.msg
 
 
 class _Subscription:
@@ -195,6 +230,8 @@ class _Subscription:
 
     def __init__(self, server: str, channel: str) -> None:
         self._server, self._channel = server, channel
+        self._connection: socket.socket | None = None
+        self._is_closed = False
         try:
             self._replies = self._subscribed()
         except OSError as error:
@@ -204,7 +241,7 @@ class _Subscription:
     def __iter__(self) -> Iterator[str | None]:
         """Yields messages, and nothing where some may have been lost."""
         replies: BinaryIO | None = self._replies
-        while True:
+        while not self._is_closed:
             if replies is not None:
                 with contextlib.suppress(OSError), replies:
                     while (words := _words(replies)) is not None:
@@ -216,19 +253,32 @@ class _Subscription:
             with contextlib.suppress(OSError):
                 replies = self._subscribed()
 
+    def close(self) -> None:
+        """Ends it, also for who waits for a message."""
+        self._is_closed = True
+        if self._connection is not None:
+            with contextlib.suppress(OSError):
+                self._connection.shutdown(socket.SHUT_RDWR)
+
     def _subscribed(self) -> BinaryIO:
-        # The file has the connection, and closes it.
-        with connected(self._server, _PATIENCE) as connection:
+        connection = connected(self._server, _PATIENCE)
+        try:
             name = self._channel.encode()
             connection.sendall(b"*2\r\n$9\r\nSUBSCRIBE\r\n$%d\r\n%s\r\n" % (len(name), name))
             replies = connection.makefile("rb")
             words = _words(replies)
             if words is None or words[0] != b"subscribe":
-                replies.close()
-                msg = "it does not let anybody subscribe"
-                raise OSError(msg)
-            connection.settimeout(None)
-            return replies
+                msg = "it wants a password, or does not let anybody subscribe"
+                raise OSError(msg)  # noqa: TRY301
+        except BaseException:
+            connection.close()
+            raise
+        connection.settimeout(None)
+        # Else a host that has gone without a word would be waited for.
+        if connection.family != socket.AF_UNIX:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._connection = connection
+        return replies
 
 
 def _words(replies: BinaryIO) -> list[bytes] | None:
@@ -259,10 +309,11 @@ def _read_on(owner: weakref.ref[RemoteOwner], lines: _Subscription) -> None:
         del found
 
 
-def _take(take: Callable[[Report], None], lose: Callable[[], None], line: str | None) -> None:
+def _take(take: Callable[[Report], object], lose: Callable[[], None], line: str | None) -> None:
     if line is None:
-        return lose()
+        lose()
+        return
     try:
-        return take(read(line))
+        take(read(line))
     except Exception as error:  # noqa: BLE001 - of another version, or nobody's
-        return _logger.warning("a report was not understood: %s", type(error).__name__)
+        _logger.warning("a report was not understood: %s", type(error).__name__)

@@ -77,6 +77,7 @@ _MOST_OF_A_WARNING = 500
 _MOST_TEXT = 60_000
 """Bytes of a report; the server hangs up on who says more than 64 KiB at once."""
 _MOST_REPLY = 1024
+_LEAST_PATIENCE = 0.05
 LOGGER = "sparkawait.metrics"
 """Logs what tasks count whose session keeps it for its client."""
 _KEEPS_LOGS = "PYSPARK_SPARK_SESSION_UUID"
@@ -207,9 +208,8 @@ class TaskReport:
         address = self._reports.address
         if address is None or self._context is None:
             return False
-        # The last words of a task that has failed are told nowhere else, and it is one try.
-        is_last = end is not None and self._reports.accumulator is not None
-        if not is_last and monotonic() < _SILENT_UNTIL.get(address, 0):
+        # Last words are told nowhere else, and it is one try.
+        if end is None and monotonic() < _SILENT_UNTIL.get(address, 0):
             return False
         report = self._report(self._context, end)
         text = json.dumps(report)
@@ -291,11 +291,14 @@ def publish(address: str, channel: str, message: str, patience: float) -> None:
         OSError: If the server cannot be reached, or refuses it.
     """
     # As any client of Redis does it; a server has a connection of a worker for moments.
+    until = monotonic() + patience
     with connected(address, patience) as connection:
-        _say(connection, ("PUBLISH", channel, message), b":")
+        # One who hears it.
+        _say(connection, ("PUBLISH", channel, message), b":1\r\n", until)
 
 
-def _say(connection: socket.socket, words: Sequence[str], wanted: bytes) -> None:
+def _say(connection: socket.socket, words: Sequence[str], wanted: bytes, until: float) -> None:
+    connection.settimeout(max(until - monotonic(), _LEAST_PATIENCE))
     connection.sendall(_command(words))
     reply = b""
     while not reply.endswith(b"\n") and len(reply) < _MOST_REPLY:
@@ -314,24 +317,30 @@ def connected(address: str, patience: float) -> socket.socket:
 
     Args:
         address: The server, with its secret: that of the driver, or a Redis.
-        patience: Seconds that each step may take.
+        patience: Seconds that this may take.
 
     Raises:
         OSError: If the server cannot be reached, or refuses it.
     """
-    where = urlsplit(address)
+    where, until = urlsplit(address), monotonic() + patience
     connection = _connected(where, patience)
     try:
         if where.scheme in {"rediss", "valkeys"}:
-            context = ssl.create_default_context()
-            connection = context.wrap_socket(connection, server_hostname=where.hostname)
+            connection.settimeout(max(until - monotonic(), _LEAST_PATIENCE))
+            connection = _tls().wrap_socket(connection, server_hostname=where.hostname)
         secret, user = _secret_of(where), unquote(where.username or "")
         if secret:
-            _say(connection, ("AUTH", *([user] if user else []), secret), b"+OK")
+            _say(connection, ("AUTH", *([user] if user else []), secret), b"+OK", until)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    """Returns what takes 27 ms to make: the certificates that this machine trusts."""
+    return ssl.create_default_context()
 
 
 def _secret_of(where: SplitResult) -> str:
@@ -340,7 +349,13 @@ def _secret_of(where: SplitResult) -> str:
 
 def _connected(where: SplitResult, patience: float) -> socket.socket:
     if where.scheme not in {"redis+unix", "unix"}:
-        return socket.create_connection((where.hostname or "", where.port or 6379), patience)
+        try:
+            port = where.port or 6379
+        except ValueError:
+            # It may be a part of a password with a slash in it.
+            msg = "its port is not a number; percent-encode a password"
+            raise OSError(msg) from None
+        return socket.create_connection((where.hostname or "", port), patience)
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.settimeout(patience)

@@ -57,13 +57,15 @@ class Tally:
         self._counted_in[name] = sums
         return name
 
-    def take(self, report: Report) -> None:
-        """Takes a report; one of a task that has ended is known."""
+    def take(self, report: Report) -> bool:
+        """Takes a report; returns whether it is of a task that had not ended."""
         # One after the other, or what a task said before its end might come to its action after
         # that, and count twice. Who logs a warning of it may ask for the sums, in the same thread.
         with self._taking:
-            if self._count(report):
+            is_new = self._count(report)
+            if is_new:
                 self.actions.take(report)
+            return is_new
 
     def _count(self, report: Report) -> bool:
         task, end = report["task"], report["end"]

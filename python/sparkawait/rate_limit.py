@@ -693,7 +693,7 @@ def check_server(server: object, of: str) -> None:
     """Checks the address of a Redis.
 
     Raises:
-        ConfigurationError: If it is none.
+        ConfigurationError: If it is something else.
     """
     if not (isinstance(server, str) and _SERVER.match(server)):
         # It may have a password in it.

@@ -50,6 +50,30 @@ class ClosesKept:
         return None if is_kept else FOUND
 
 
+@pytest.mark.parametrize("way", ["lost", "many headers", "refused"])
+def test_an_order_is_made_once_whatever_becomes_of_the_request_that_it_leads_to(way):
+    first = {
+        "lost": None,
+        "many headers": (200, {f"x-{number}": "7" for number in range(151)}, b'{"n": 7}'),
+        "refused": (401, {}, b""),
+    }[way]
+    asked: Counter[str] = Counter()
+
+    def answers(target: str, _before: int) -> Answer:
+        if target.startswith("/order"):
+            return 303, {"location": "/result"}, b""
+        asked[target] += 1
+        return first if asked[target] == 1 else FOUND
+
+    tokens = iter(range(13))
+    auth = sa.http.bearer(sa.secret(provider=lambda: f"token {next(tokens)}"))
+    with ScriptedServer(answers) as server:
+        order = request("POST", f"{server.url}/order", body="{id}", auth=auth)
+        (row,) = rows_of(1, order)
+    assert (row["n"], row["error"]) == (7, None)
+    assert server.targets == ["/order?id=0", "/result", "/result"]
+
+
 @pytest.mark.parametrize(
     ("method", "options"),
     [("GET", {}), ("PUT", {"body": "{id}"}), ("POST", {"body": "{id}", "idempotency_key": True})],

@@ -60,7 +60,7 @@ def remote_owner(session: Any, server: str | None) -> RemoteOwner:
         server: The Redis where its tasks report, if there is one.
 
     Raises:
-        ConfigurationError: If that is no address or does not answer, or tasks report elsewhere.
+        ConfigurationError: If that does not answer or is something else, or tasks report elsewhere.
     """
     if server is not None:
         check_server(server, " of `job`")

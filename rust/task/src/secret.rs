@@ -53,8 +53,12 @@ pub struct Secret {
     turn: Turn<Option<Reading>>,
 }
 
-/// The source that is read, and who hears of it.
-type Reading = (Arc<dyn Source>, oneshot::Receiver<Result<String, String>>);
+/// A reading of a source that has not been heard of yet.
+struct Reading {
+    source: Arc<dyn Source>,
+    begun: Instant,
+    telling: oneshot::Receiver<Result<String, String>>,
+}
 
 #[derive(Clone)]
 struct State {
@@ -110,7 +114,7 @@ impl Secret {
     ///
     /// # Cancel safety
     ///
-    /// A reading that has begun goes on, and its text is lost.
+    /// A reading that has begun goes on, and who asks next hears of it.
     pub async fn instead_of(&self, refused: &str) -> Option<Arc<str>> {
         let chance = RandomState::new().hash_one(refused) % 1024;
         self.read(refused, JITTER * u32::try_from(chance).unwrap_or_default() / 1024).await;
@@ -126,23 +130,25 @@ impl Secret {
         if *text != *known || read > asked {
             return;
         }
-        sleep(jitter.max(PAUSE.saturating_sub(read.elapsed()))).await;
-        self.state().read = Instant::now();
-        let begun = match turn.take() {
-            // One thread hangs, and not one for each who asks.
-            Some((of, telling)) if Arc::ptr_eq(&of, &source) => Ok(telling),
-            _ => begin(&source),
-        };
-        let result = match begun {
-            Ok(mut telling) => {
-                if let Ok(told) = timeout(PATIENCE, &mut telling).await {
-                    told.unwrap_or_else(|_| Err("it panicked".to_owned()))
-                } else {
-                    *turn = Some((source, telling));
-                    Err(format!("it did not come within {} s", PATIENCE.as_secs()))
-                }
+        // One of another source tells nothing any more.
+        turn.take_if(|it| !Arc::ptr_eq(&it.source, &source));
+        // One that was given up may have told since, perhaps long ago: what is known by now is no news.
+        let told = turn.as_mut().and_then(|it| it.telling.try_recv().ok());
+        let news = told.and_then(Result::ok).filter(|it| *it != *known);
+        if turn.as_ref().is_some_and(|it| it.telling.is_terminated()) {
+            *turn = None;
+        }
+        let result = if let Some(text) = news {
+            Ok(text)
+        } else {
+            if turn.is_none() {
+                sleep(jitter.max(PAUSE.saturating_sub(read.elapsed()))).await;
+                self.state().read = Instant::now();
             }
-            Err(error) => Err(error),
+            match told_by(&mut turn, &source).await {
+                Some(result) => result,
+                None => return,
+            }
         };
         let mut state = self.state();
         match result {
@@ -167,17 +173,42 @@ impl Secret {
     }
 }
 
+/// Waits for the reading that goes on, or else for one that begins; for as long as it has from its begin.
+/// Returns nothing for one that was given up: it hangs, and no other begins beside it.
+///
+/// # Cancel safety
+///
+/// The reading goes on, and stays where it is.
+async fn told_by(
+    turn: &mut Option<Reading>,
+    source: &Arc<dyn Source>,
+) -> Option<Result<String, String>> {
+    let reading = match turn {
+        Some(reading) => reading,
+        None => match begin(source) {
+            Ok(reading) => turn.insert(reading),
+            Err(error) => return Some(Err(error)),
+        },
+    };
+    let left = PATIENCE.checked_sub(reading.begun.elapsed())?;
+    if let Ok(told) = timeout(left, &mut reading.telling).await {
+        *turn = None;
+        return Some(told.unwrap_or_else(|_| Err("it panicked".to_owned())));
+    }
+    Some(Err(format!("it did not come within {} s", PATIENCE.as_secs())))
+}
+
 /// Begins to read a source, which may block.
-fn begin(source: &Arc<dyn Source>) -> Result<oneshot::Receiver<Result<String, String>>, String> {
+fn begin(source: &Arc<dyn Source>) -> Result<Reading, String> {
     let (told, telling) = oneshot::channel();
-    let source = Arc::clone(source);
+    let read = Arc::clone(source);
     let reading = move || {
         #[expect(clippy::let_underscore_must_use, reason = "nobody waits any more")]
-        let _ = told.send(source.read());
+        let _ = told.send(read.read());
     };
     let started = thread::Builder::new().name("sparkawait-secret".to_owned()).spawn(reading);
     started.map_err(|error| error.to_string())?;
-    Ok(telling)
+    Ok(Reading { source: Arc::clone(source), begun: Instant::now(), telling })
 }
 
 /// Shows secrets to somebody by `attempt`, as they are now. Where that is refused they are read again, and
@@ -217,6 +248,7 @@ sparkawait_core::opaque_debug!(Secret);
 #[cfg(test)]
 mod tests {
     use std::future::ready;
+    use std::pin::pin;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use futures_util::FutureExt;
@@ -357,5 +389,35 @@ mod tests {
 
         assert_eq!(&*secret.text(), "second");
         assert_eq!(source.1.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn who_gives_up_leaves_the_reading_to_the_next_and_one_that_hangs_is_waited_for_once() {
+        let (release, hangs) = std::sync::mpsc::channel();
+        let source = Arc::new(Hanging(Mutex::new(hangs), AtomicUsize::new(0)));
+        let secret = Secret::new("first", Some(Arc::clone(&source) as Arc<dyn Source>));
+        let long_ago = || secret.state().read = Instant::now().checked_sub(PAUSE).unwrap();
+        for _ in 0..13 {
+            long_ago();
+            let asked = pin!(secret.read("first", Duration::ZERO));
+            // Once it sleeps, once it waits for the reading: then its row has timed out.
+            let begins = source.1.load(Ordering::Relaxed) == 0;
+            drop(timeout(if begins { PATIENCE / 7 } else { Duration::ZERO }, asked).await);
+        }
+        while secret.turn.lock().await.as_ref().is_some_and(|it| it.begun.elapsed() < PATIENCE) {
+            tokio::task::yield_now().await;
+        }
+        // It is given up by now: nobody waits.
+        long_ago();
+        assert!(secret.read("first", Duration::ZERO).now_or_never().is_some());
+        assert_eq!(source.1.load(Ordering::Relaxed), 1);
+
+        // What it says at last is what is known by then, so it is read anew.
+        secret.state().text = Arc::from("second");
+        drop(release);
+        while source.1.load(Ordering::Relaxed) == 1 {
+            long_ago();
+            assert_eq!(secret.instead_of("second").await, None);
+        }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! What a server is shown is added when a request leaves, and not when it is made: rows may wait in
 //! between. After a refusal the secrets are read again, once for all calls of the process, and the
-//! request leaves once more. Nothing was done about it, so that goes for all methods.
+//! request leaves once more, in another attempt. Nothing was done about it, so that goes for all methods.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

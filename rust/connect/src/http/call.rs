@@ -163,6 +163,16 @@ impl From<Failure> for Unanswered {
 }
 
 impl Unanswered {
+    fn of(host: &str, request: &Outgoing, is_repeatable: bool, reply: NoReply) -> Self {
+        let NoReply { broken, again } = reply;
+        let failed = transport_failure(host, request, broken);
+        match again {
+            Some(earlier) => Self::again(failed, earlier),
+            None if is_repeatable => failed.into(),
+            None => failed.unanswered().into(),
+        }
+    }
+
     /// Makes that of a request which is sent again, in another attempt.
     fn again(failed: Failure, earlier: Earlier) -> Self {
         Self { failed: failed.that_is_sent_again(1), again: Some(earlier) }
@@ -174,9 +184,11 @@ async fn exchange(
     clients: &Arc<Clients>,
     rules: &CallRules,
     watch: &Watch,
-    earlier: Earlier,
+    mut earlier: Earlier,
     mut request: Outgoing,
 ) -> Result<Answer, Unanswered> {
+    // Redirections belong to the attempt, and so does what is sent again behind one: another attempt
+    // would begin with the first request, which was carried out.
     let mut followed = 0;
     // Another server is not shown who calls, and nor is the first one by way of another.
     let mut auth = rules.auth.as_ref();
@@ -187,15 +199,14 @@ async fn exchange(
         };
         let is_repeatable = rules.retry_statuses.is_keyed || request.method.is_idempotent();
         let most = rules.max_response_bytes;
-        let reply = send(clients, watch, most, (is_repeatable, earlier), &request).await;
-        let mut reply = reply.map_err(|NoReply { broken, again }| {
-            let failed = transport_failure(&rules.host, &request, broken);
-            match again {
-                Some(earlier) => Unanswered::again(failed, earlier),
-                None if is_repeatable => failed.into(),
-                None => failed.unanswered().into(),
+        let reply = loop {
+            match send(clients, watch, most, (is_repeatable, earlier), &request).await {
+                Err(NoReply { again: Some(known), .. }) if followed > 0 => earlier = known,
+                reply => break reply,
             }
-        })?;
+        };
+        let mut reply =
+            reply.map_err(|it| Unanswered::of(&rules.host, &request, is_repeatable, it))?;
         let (mut start, mut error, mut may_pass) = (None, None, false);
         if let Some(auth) = auth {
             let may_be_coded = matches!(reply.status.as_u16(), 400 | 403);
@@ -214,7 +225,10 @@ async fn exchange(
                     if start.is_none() {
                         let _ = read_start(watch, &mut reply).await;
                     }
-                    let earlier = Earlier { has_renewed: true, ..earlier };
+                    earlier.has_renewed = true;
+                    if followed > 0 {
+                        continue;
+                    }
                     return Err(Unanswered::again(renewed(&rules.host, reply.status), earlier));
                 }
                 let may_have_ended = is_expired || reply.status == StatusCode::UNAUTHORIZED;

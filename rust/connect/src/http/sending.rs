@@ -53,8 +53,9 @@ pub(super) async fn send(
             && !lost.takes_many_headers
         {
             request.place.origin.has_many_headers.store(true, Ordering::Relaxed);
-            // Those that are kept take no more than this one.
+            // Those that are kept take no more than this one, and nor do those in use: a new one does.
             request.place.pool.close_before(Instant::now());
+            let earlier = Earlier { was_lost: true, ..earlier };
             return Err(NoReply { broken, again: is_repeatable.then_some(earlier) });
         }
         let is_lost = broken.cause() == Cause::Unknown;

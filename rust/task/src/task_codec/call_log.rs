@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is noted of the calls of the rows that are held, for the column that tells of them.
+//! What is noted of the calls of the rows that are held, for the column that tells of them and for a
+//! journal.
 //!
 //! It stands beside the operator, whose records stay as small as they are, and is told of bursts: a
 //! codec without one asks whether there is one once a burst, and not for a row. Rows are known by

@@ -471,10 +471,12 @@ def test_all_parts_of_an_answer_are_put_together_beside_rows_without_one():
 
 
 def test_an_estimate_asks_no_row_again(server):
-    table = pa.table({"x": [f"[[invalid]] {n}" for n in range(7)]})
+    rows = [{"x": f"[[invalid]] {n}"} for n in range(7)]
     price = {"input": 100.0, "output": 1_000.0}
     ask = chat(server, schema=Rated, price=price, max_tokens=99, repair=1)
-    assert sa.llm.estimate(table, ask, ask=7).asked == 7
+    assert sa.llm.estimate(rows, ask, ask=7).asked == 7
+    with pytest.raises(sa.ConfigurationError, match="`df` must be record batches, or"):
+        sa.llm.estimate(["a"], ask)
     assert server.stats()["answered"] == 7
 
 

@@ -156,6 +156,7 @@ INPUTS = {
     "streams": lambda: of_each(OnlyAStream),
     "polars frames": lambda: [polars("DataFrame", typed(part)) for part in PARTS],
     "readers": lambda: [typed(part).to_reader() for part in PARTS],
+    "pages, of which some are empty": lambda: iter([[], PARTS[0], [], *PARTS[1:], []]),
     "a table, then dicts": lambda: [typed(PARTS[0]), PARTS[1], columns(PARTS[2])],
 }
 

@@ -49,6 +49,8 @@ def test_a_url_may_have_one_slash_as_spark_writes_it(tmp_path):
     assert (tmp_path / "_journal.json").exists()
     with pytest.raises(sa.ConfigurationError, match="`journal` is at dbfs://, and only s3"):
         plan_of("dbfs:/x/y")
+    with pytest.raises(sa.ConfigurationError, match="`journal` is at file: without a slash"):
+        plan_of("file:x/y")
 
 
 @pytest.mark.parametrize("begun", [False, True])

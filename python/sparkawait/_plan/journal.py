@@ -566,9 +566,12 @@ def _check_storable(schema: pa.Schema) -> None:
 
 
 def _absolute(path: str) -> str:
-    scheme, separator, rest = path.partition(":/")
-    if separator and not rest.startswith("/") and scheme in {*_KNOWN, *_SCHEMES, "dbfs", "file"}:
-        path = f"{scheme}:///{rest}"  # as Hadoop and Spark write it, too
+    scheme, separator, rest = path.partition(":")
+    if separator and scheme in {*_KNOWN, *_SCHEMES, "dbfs"}:
+        if not rest.startswith("/"):
+            refuse(f"`journal` is at {scheme}: without a slash; write {scheme}:///..", _KIND)
+        if not rest.startswith("//"):
+            path = f"{scheme}://{rest}"  # as Hadoop and Spark write it, too
     if "://" in path:
         return path.rstrip("/")
     return os.path.abspath(Path(path).expanduser())  # noqa: PTH100

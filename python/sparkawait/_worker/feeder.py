@@ -62,6 +62,8 @@ class RecordBatches(Iterator[pa.RecordBatch]):
             if isinstance(element, pa.RecordBatch):
                 batch = element
                 break
+            if isinstance(element, (list, tuple)) and not element:
+                continue  # a page without rows
             found = opened(element, self._schema)
             if found is None:
                 _refuse(f"the input must hold {KNOWN}, got `{type(element).__name__}`")

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from sparkawait._checks import integer, refuse
 from sparkawait._schema.answers import Answers
+from sparkawait._worker.feeder import KNOWN, opened
 from sparkawait.arrow import unordered_wait
 from sparkawait.llm.account import Account
 from sparkawait.llm.calls import ModelFunction
@@ -75,7 +76,8 @@ def estimate(
     token, or as many as `tokenizer` makes of a sample.
 
     Args:
-        df: A DataFrame of Spark, or what `pyarrow.table` takes.
+        df: A DataFrame of Spark, a table, a list of dicts, or anything else that the wait functions
+            of `sparkawait.arrow` take as one part of their input.
         call: What `chat` or `embed` returned.
         price: As for `chat`, if the function has none.
         sample: Rows that `tokenizer` counts.
@@ -144,8 +146,11 @@ def _measured(df: Any, columns: list[str], some: int, seed: int) -> tuple[int, i
         drawn = own.sample(fraction=share, seed=seed).limit(some)
         found = [it.asDict() for it in drawn.collect()]
         return row.n, differ, int(row.b), pa.Table.from_pylist(found)
-    table = df if isinstance(df, pa.Table) else pa.table(df)
-    table = table.select(columns)
+    found = opened(df)
+    if found is None:
+        refuse(f"`df` must be {KNOWN}, got `{type(df).__name__}`")
+    batches, schema = found
+    table = pa.Table.from_batches(batches, schema).select(columns)
     texts = [_texts(row) for row in table.to_pylist()]
     bytes_ = sum(len(it.encode()) for row in texts for it in row)
     order = random.Random(seed).sample(range(len(texts)), min(some, len(texts)))  # noqa: S311 - a draw

@@ -36,7 +36,8 @@ impl fmt::Display for NoAmount {
     }
 }
 
-/// Returns so many times a value as an amount; part of one counts as one.
+/// Returns so many times a value as an amount; part of one counts as one, unless it is what the sum of
+/// decimal fractions is wrong by: 0.1 and 0.2 are 0.3 of a budget.
 ///
 /// # Errors
 ///
@@ -48,6 +49,8 @@ pub fn amount_of(value: f64, times: u64) -> Result<u64, NoAmount> {
         _ if value.is_nan() => Err(NoAmount::NotANumber),
         _ if value < 0.0 => Err(NoAmount::Negative),
         _ if value > most => Err(NoAmount::TooLarge),
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked")]
+        _ if times > 1 => Ok(((value * 1e3).round() / 1e3).ceil() as u64),
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked")]
         _ => Ok(value.ceil() as u64),
     }
@@ -172,6 +175,11 @@ mod tests {
     fn parts_of_a_cost_are_whole_amounts_of_a_finer_unit() {
         assert_eq!(amount_of(0.15, 1_000_000), Ok(150_000));
         assert_eq!(amount_of(1e-9, 1_000_000), Ok(1));
+        // What sums of fractions are wrong by is nothing; of a count it may be a part.
+        assert_eq!(amount_of(0.1 + 0.2, 1_000_000), Ok(300_000));
+        assert_eq!(amount_of(0.012_400_000_000_000_001, 1_000_000), Ok(12_400));
+        assert_eq!(amount_of(0.1 + 0.2 + 12.7, 1), Ok(13));
+        assert_eq!(amount_of(13.000_1, 1), Ok(14));
         assert_eq!(amount_of_whole(7, 1_000_000), Ok(7_000_000));
         assert_eq!(amount_of_whole(i128::MAX, 1_000_000), Err(TooLarge));
         assert_eq!(amount_of_decimal(15, 2, 1_000_000), Ok(150_000));

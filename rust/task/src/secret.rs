@@ -132,7 +132,7 @@ impl Secret {
         }
         // One of another source tells nothing any more.
         turn.take_if(|it| !Arc::ptr_eq(&it.source, &source));
-        // One that was given up may have told since, perhaps long ago: what is known by now is no news.
+        // One that was given up may have told since, perhaps long ago: what it says may be known by now.
         let told = turn.as_mut().and_then(|it| it.telling.try_recv().ok());
         let news = told.and_then(Result::ok).filter(|it| *it != *known);
         if turn.as_ref().is_some_and(|it| it.telling.is_terminated()) {
@@ -412,7 +412,7 @@ mod tests {
         assert!(secret.read("first", Duration::ZERO).now_or_never().is_some());
         assert_eq!(source.1.load(Ordering::Relaxed), 1);
 
-        // What it says at last is what is known by then, so it is read anew.
+        // What it says at last is what is known by then, so the source is read again.
         secret.state().text = Arc::from("second");
         drop(release);
         while source.1.load(Ordering::Relaxed) == 1 {

@@ -187,8 +187,8 @@ async fn exchange(
     mut earlier: Earlier,
     mut request: Outgoing,
 ) -> Result<Answer, Unanswered> {
-    // Redirections belong to the attempt, and so does what is sent again behind one: another attempt
-    // would begin with the first request, which was carried out.
+    // Redirections belong to the attempt, with what is sent again behind one: another attempt would begin
+    // with the first request, which was carried out.
     let mut followed = 0;
     // Another server is not shown who calls, and nor is the first one by way of another.
     let mut auth = rules.auth.as_ref();

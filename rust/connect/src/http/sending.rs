@@ -53,7 +53,7 @@ pub(super) async fn send(
             && !lost.takes_many_headers
         {
             request.place.origin.has_many_headers.store(true, Ordering::Relaxed);
-            // Those that are kept take no more than this one, and nor do those in use: a new one does.
+            // Neither those that are kept nor those in use take more than this one: a new one does.
             request.place.pool.close_before(Instant::now());
             let earlier = Earlier { was_lost: true, ..earlier };
             return Err(NoReply { broken, again: is_repeatable.then_some(earlier) });

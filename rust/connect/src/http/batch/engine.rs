@@ -247,7 +247,7 @@ impl BatchEngine {
         match call.outcome {
             Outcome::Failed(failed) if call.again.is_some() => {
                 self.again().note(&awaited, call.again.unwrap_or_default());
-                self.expect(sent, &awaited);
+                self.expect(sent, &awaited, is_proven);
                 call_together(&awaited, &failed, &mut ended);
             }
             Outcome::Failed(failed) if self.batched.splits && sent.items.len() > 1 => {
@@ -289,7 +289,7 @@ impl BatchEngine {
         ended: &mut Ended,
     ) -> Result<(), TaskError> {
         match &outcome {
-            Outcome::Failed(failed) if self.comes_back(failed) => self.expect(sent, awaited),
+            Outcome::Failed(failed) if self.comes_back(failed) => self.expect(sent, awaited, false),
             _ if self.batched.is_keyed => self.batched.companies.expected().forget(awaited),
             _ => {}
         }
@@ -301,14 +301,17 @@ impl BatchEngine {
         failed.may_pass() && failed.cause.may_repeat(self.batched.is_repeatable)
     }
 
-    /// Expects the rows of a request that has failed: as it was where the service knows it again.
-    fn expect(&self, sent: &Arc<Sent>, attempts: &[AttemptId]) {
+    /// Expects the rows of a request that has failed: as it was where the service knows it again, and else
+    /// with what was known of them.
+    fn expect(&self, sent: &Arc<Sent>, attempts: &[AttemptId], is_proven: bool) {
         let mut expected = self.batched.companies.expected();
-        if self.batched.is_keyed {
-            expected.expect_sent(sent, attempts);
-        } else {
-            expected.expect(attempts, Company::Again);
-        }
+        let company = match sent.items.first().map_or(0, |it| it.halvings) {
+            _ if self.batched.is_keyed => return expected.expect_sent(sent, attempts),
+            0 if is_proven => Company::Part { is_proven },
+            0 => Company::Again,
+            halvings => Company::Halved(halvings),
+        };
+        expected.expect(attempts, company);
     }
 
     /// Whether a request failed because the text of its only row is too long, and goes again with half of it.
@@ -423,7 +426,7 @@ impl BatchEngine {
         let all: Vec<AttemptId> =
             failed.iter().map(|it| it.0).chain(rest.iter().copied()).collect();
         if self.comes_back(&suspicion.failed) {
-            self.expect(&suspicion.sent, &all);
+            self.expect(&suspicion.sent, &all, false);
         }
         let of_rest =
             Failure { sign: CallSign::NotCalled, pause: None, ..suspicion.failed.clone() };

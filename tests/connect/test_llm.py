@@ -293,7 +293,7 @@ def test_a_budget_holds_where_a_token_is_a_byte_and_a_column_is_said_often(repai
     assert len(rows) == 13
     assert 0.3 < paid <= 0.9
     spent = [row["error"]["message"] for row in rows if row["error"]["kind"] == "budget-spent"]
-    told = re.compile(r"the call costs 0\.\d+ of a budget that has 0\.\d+ left")
+    told = re.compile(r"the call costs 0\.\d+, and the budget \"[^\"]+\" has 0\.\d+ left")
     assert spent
     assert all(told.search(it) for it in spent)
 

@@ -2,6 +2,7 @@
 """What rows cost of a limit in time: columns, functions, and what calls turn out to have cost."""
 
 import asyncio
+import re
 from decimal import Decimal
 
 import pyarrow as pa
@@ -226,6 +227,38 @@ def test_a_field_of_a_result_says_it_and_nothing_leaves_the_cost_as_it_was():
     limit = RateLimit("1000/s", cost=100, result_cost="usage.total.tokens")
     _, permits = run(ask, ROWS.slice(0, 6), rate_limit=limit, on_error="drop")
     assert permits == {"1000/s": 8 + 5 * 100}
+
+
+def test_a_cost_that_is_none_is_told_once_and_without_what_is_in_its_row(caplog):
+    wrong = {3: -7013.5, 7: float("nan"), 8: None}
+
+    @sa.async_function("usage struct<dollars: double>")
+    async def ask(row):
+        return {"usage": {"dollars": wrong.get(row["id"], 0.25)}}
+
+    limit = sa.Budget(100.0, cost=2, result_cost="usage.dollars", name="dollars")
+    _, permits = run(ask, rate_limit=limit)
+    run(ask, ROWS.slice(4, 3), rate_limit=limit)
+
+    assert permits == {"dollars": 7 * 0.25 + 3 * 2}
+    [told] = [it for it in caplog.messages if "result_cost" in it]
+    assert re.match(
+        r"`result_cost` `usage\.dollars` is (negative|not a number) in the results of [12] of \d+"
+        r" calls; such calls count with their `cost`",
+        told,
+    )
+    assert "7013" not in told
+
+
+def test_a_budget_that_is_spent_says_which_one_it_is():
+    limits = [RateLimit("9000/s", 97), sa.Budget(0.5, cost=0.15, name="dollars")]
+    rows, _ = run(see, rate_limit=limits, on_error="capture")
+    [said] = {row["error"]["message"] for row in rows if row["error"]}
+    assert said == (
+        'not called: the call costs 0.15, and the budget "dollars" has 0.05 left: 0.45 of 0.5 are'
+        " spent"
+    )
+    assert sum(row["error"] is not None for row in rows) == 7
 
 
 def test_several_fields_of_a_result_say_it_by_their_weights():

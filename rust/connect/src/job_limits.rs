@@ -359,7 +359,7 @@ impl Ledger for JobLimit {
             }
             Asked::Never(left) => {
                 self.tell(&share);
-                Answer::Never(Spent { left, cost })
+                Answer::Never(Spent { limit: 0, total: share.total(), left, cost })
             }
         }
     }

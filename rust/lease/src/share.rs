@@ -178,6 +178,14 @@ impl Share {
         self.named
     }
 
+    /// Returns what there is of what does not refill.
+    pub const fn total(&self) -> u64 {
+        match self.terms {
+            Terms::Budget(permits) | Terms::Calls(permits) => permits,
+            Terms::Rate { .. } => 0,
+        }
+    }
+
     /// Returns whether nothing would be lost with it.
     pub fn is_idle(&self, now: u64) -> bool {
         let holds = self.pool + self.flying + self.bygone > 0;

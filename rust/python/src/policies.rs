@@ -155,6 +155,7 @@ impl PolicyArguments {
             prices.counts_requests |= it.per_request;
             let scale = it.scale;
             prices.scales[limit] = scale;
+            prices.labels.push(it.label.clone());
             let function = it.cost_function.as_ref().map(|function| {
                 let (function, label) = (function.clone_ref(py), it.label.clone());
                 let columns = Arc::clone(columns);

@@ -64,7 +64,10 @@ impl Ledger for Limit {
         match own.share.ask(cost, now) {
             Asked::Granted => Answer::Ticket(at),
             Asked::At(again) => Answer::At(at + Duration::from_micros((again - now).max(1))),
-            Asked::Never(left) => Answer::Never(Spent { left, cost }),
+            Asked::Never(left) => {
+                let total = own.share.total();
+                Answer::Never(Spent { limit: 0, total, left, cost })
+            }
         }
     }
 

@@ -83,13 +83,19 @@ impl CallFailure {
         Self::uncalled(kind, refused, last)
     }
 
-    /// Describes a call that a budget has too little left for, with the last failure before it.
-    pub fn spent(Spent { left, cost }: Spent, last: Option<Box<Self>>) -> Self {
-        let kind = Ended::Spent(Spent { left, cost }).kind();
+    /// Describes a call that the budget of this name has too little left for, with the last failure before
+    /// it.
+    pub fn spent(spent: Spent, name: &str, last: Option<Box<Self>>) -> Self {
+        let kind = Ended::Spent(spent).kind();
+        let Spent { total, left, cost, .. } = spent;
         // A budget counts in millionths of its unit, so that parts of a cent are whole.
         #[expect(clippy::cast_precision_loss, reason = "for people")]
-        let [cost, left] = [cost, left].map(|it| it as f64 / 1e6);
-        let spent = format!("not called: the call costs {cost} of a budget that has {left} left");
+        let [cost, left, spent, total] =
+            [cost, left, total.saturating_sub(left), total].map(|it| it as f64 / 1e6);
+        let spent = format!(
+            "not called: the call costs {cost}, and the budget \"{name}\" has {left} left: {spent} of \
+             {total} are spent"
+        );
         Self::uncalled(kind, spent, last)
     }
 
@@ -260,7 +266,7 @@ impl TimedOut {
             Ended::TimedOut => format!("timed out after {after:?} and {attempts}"),
             Ended::AttemptTimedOut => format!("the last of {attempts} took longer than {after:?}"),
             Ended::Refused { rest } => CallFailure::refused(rest, None).summary,
-            Ended::Spent(spent) => CallFailure::spent(spent, None).summary,
+            Ended::Spent(spent) => CallFailure::spent(spent, "", None).summary,
             Ended::Unavailable { waited, is_paused } => {
                 let waited = whole_millis(waited);
                 let state = if is_paused {

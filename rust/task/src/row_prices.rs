@@ -8,6 +8,7 @@
 //!
 //! Columns are read once a batch. A row with an invalid price fails, and is not called.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
@@ -90,8 +91,22 @@ pub struct PriceSettings {
     pub results: Vec<ResultCost>,
     /// How many permits a cost of 1 is, by the number of the limit; of others 0.
     pub scales: [u64; MAX_LIMITS],
+    /// What limits are called, by their numbers.
+    pub labels: Vec<String>,
     /// Whether limits count the requests of a function that makes one for many calls.
     pub counts_requests: bool,
+}
+
+impl ResultCost {
+    /// Tells the log, once a task, of costs that cannot be.
+    fn tell_wrong(&self, why: NoAmount, count: usize, of: usize) {
+        let columns: Vec<String> = self.parts.iter().map(|(path, _)| path.join(".")).collect();
+        let columns = columns.join(" + ");
+        tracing::warn!(
+            "`result_cost` `{columns}` {why} in the results of {count} of {of} calls; such calls count \
+             with their `cost`, and later ones of the task are not told"
+        );
+    }
 }
 
 impl RowCost {
@@ -129,6 +144,8 @@ pub(crate) struct RowPrices {
     rows: Vec<(RowCost, Vec<usize>)>,
     results: Vec<ResultCost>,
     scales: [u64; MAX_LIMITS],
+    /// Whether a cost that cannot be was told.
+    is_told: Cell<bool>,
 }
 
 impl RowPrices {
@@ -149,7 +166,8 @@ impl RowPrices {
         });
         let rows = rows.collect::<Result<_, StartError>>()?;
         let (usual, scales) = (settings.usual, settings.scales);
-        Ok(Self { usual, rows, results: settings.results.clone(), scales })
+        let (results, is_told) = (settings.results.clone(), Cell::new(false));
+        Ok(Self { usual, rows, results, scales, is_told })
     }
 
     /// Returns the price of each row; none if all cost the usual. Rows that have no price are
@@ -220,12 +238,27 @@ impl RowPrices {
             let Some(amounts) = amounts(&column, cost.scale) else { continue };
             let of_row = |row: usize| {
                 let is_there = parents.iter().all(|it| it.is_valid(row));
-                amounts.get(row).filter(|_| is_there).and_then(|it| it.ok())
+                amounts.get(row).copied().filter(|_| is_there)
             };
+            let mut wrong: Option<(NoAmount, usize)> = None;
             for (attempt, row) in first_rows(group) {
-                if let Some(cost_of_call) = of_row(row) {
-                    settled.push(SettledCall { attempt, limit: cost.limit, cost: cost_of_call });
+                match of_row(row) {
+                    Some(Ok(cost_of_call)) => {
+                        settled.push(SettledCall {
+                            attempt,
+                            limit: cost.limit,
+                            cost: cost_of_call,
+                        });
+                    }
+                    // Many services do not say it with each reply.
+                    Some(Err(NoAmount::Null)) | None => {}
+                    Some(Err(why)) => wrong = Some((why, wrong.map_or(1, |it| it.1 + 1))),
                 }
+            }
+            if let Some((why, count)) = wrong
+                && !self.is_told.replace(true)
+            {
+                cost.tell_wrong(why, count, group.attempts.len());
             }
         }
         settled

@@ -246,7 +246,10 @@ impl CallLimits {
     #[cold]
     pub(crate) fn spent(&self, costs: &Costs, line: Line) -> Option<Spent> {
         let mut paid = self.limits.iter().filter(|it| costs.of(it.0) > 0);
-        paid.find_map(|(index, it)| it.spent(costs.of(*index), line))
+        paid.find_map(|(index, it)| {
+            let spent = it.spent(costs.of(*index), line)?;
+            Some(Spent { limit: *index, ..spent })
+        })
     }
 
     /// Asks others again for what was never to be there.

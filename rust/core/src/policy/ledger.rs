@@ -24,6 +24,10 @@ pub enum Answer {
 /// anywhere that could come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spent {
+    /// Which limit of the call it is.
+    pub limit: usize,
+    /// What the budget is in all.
+    pub total: u64,
     /// What is left of the budget.
     pub left: u64,
     /// What the call costs.

@@ -53,7 +53,7 @@ impl Stock {
         } else if self.in_flight > 0 {
             Answer::OnSettle
         } else {
-            Answer::Never(Spent { left: self.left(), cost })
+            Answer::Never(Spent { limit: 0, total: self.permits, left: self.left(), cost })
         }
     }
 
@@ -118,7 +118,8 @@ mod tests {
         budget.settle(3, 3);
         budget.settle(7, 11);
         assert_eq!((budget.left(), budget.calls(1)), (0, 0));
-        assert_eq!(budget.ask(1, NOW), Answer::Never(Spent { left: 0, cost: 1 }));
+        let spent = Spent { limit: 0, total: 13, left: 0, cost: 1 };
+        assert_eq!(budget.ask(1, NOW), Answer::Never(spent));
         assert_eq!(budget.ask(0, NOW), Answer::Ticket(NOW));
     }
 
@@ -127,7 +128,8 @@ mod tests {
         let mut budget = Stock::budget(permits(7));
         budget.take(5);
         budget.settle(5, 4);
-        assert_eq!(budget.ask(5, NOW), Answer::Never(Spent { left: 3, cost: 5 }));
+        let spent = Spent { limit: 0, total: 7, left: 3, cost: 5 };
+        assert_eq!(budget.ask(5, NOW), Answer::Never(spent));
         assert_eq!((budget.ask(3, NOW), budget.calls(1)), (Answer::Ticket(NOW), 0));
     }
 

@@ -121,6 +121,10 @@ enum Came {
     Else,
 }
 
+fn spent(total: u64, left: u64, cost: u64) -> Came {
+    Came::Spent(Spent { limit: 0, total, left, cost })
+}
+
 /// An operator whose records all are there at once, and what each came to.
 struct Task {
     operator: Operator,
@@ -270,7 +274,7 @@ fn a_budget_lets_as_many_calls_start_as_it_has_and_the_other_records_say_why() {
         run(&mut tasks, usual, good);
 
         let [task] = tasks;
-        let spent = Came::Spent(Spent { left: 0, cost: 1 });
+        let spent = spent(13, 0, 1);
         assert_eq!((task.count(Came::Good), task.count(spent)), (13, 18), "{mode:?} {channels}");
         assert_eq!(task.made, 13);
         let uncalled = task.came.iter().filter(|it| it.0 == spent);
@@ -292,7 +296,7 @@ fn what_calls_have_not_cost_comes_back_to_a_budget_before_it_says_never() {
 
         // Five calls have cost ten, and of the thirteen three are left.
         let [task] = tasks;
-        let spent = Came::Spent(Spent { left: 3, cost: 5 });
+        let spent = spent(13, 3, 5);
         assert_eq!((task.made, task.count(Came::Good), task.count(spent)), (5, 5, 26));
         assert_eq!(task.most, 2);
     }
@@ -310,7 +314,7 @@ fn a_budget_reserves_what_is_said_whatever_calls_have_cost_of_late() {
 
     // 325 have cost one each, and the six that are left are too few for seven.
     let [task] = tasks;
-    let spent = Came::Spent(Spent { left: 6, cost: 7 });
+    let spent = spent(331, 6, 7);
     assert_eq!((task.made, task.count(spent)), (325, 75));
 }
 
@@ -356,7 +360,7 @@ fn a_retry_that_its_budget_has_nothing_for_ends_with_the_failure_before_it() {
     });
 
     let [task] = tasks;
-    assert_eq!(task.came, [(Came::Spent(Spent { left: 0, cost: 1 }), 1)]);
+    assert_eq!(task.came, [(spent(1, 0, 1), 1)]);
 }
 
 #[test]
@@ -422,8 +426,10 @@ fn a_shared_budget_is_used_up_to_its_last_permit_and_not_beyond() {
         run(&mut tasks, usual, good);
 
         let made: u64 = tasks.iter().map(|it| it.made).sum();
-        let spent = Came::Spent(Spent { left: 0, cost: 1 });
-        let uncalled: usize = tasks.iter().map(|it| it.count(spent)).sum();
+        // Which one it is of each task.
+        let spent = |limit| Came::Spent(Spent { limit, total: 7, left: 0, cost: 1 });
+        let uncalled: usize =
+            tasks.iter().zip([0, 2]).map(|(it, limit)| it.count(spent(limit))).sum();
         assert_eq!((made, uncalled), (7, 19), "channels: {channels}");
         assert_eq!(shared[0].stock.lock().unwrap().left(), 0);
         assert!(

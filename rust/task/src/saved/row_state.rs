@@ -11,7 +11,7 @@
 //! | 7 too late for a retry | `backoff_left` and `time_left`, as they were then; `failure` |
 //! | 8 refused, as its destination is paused | `backoff_left`: for so long; `failure` |
 //! | 9 waited for a silent destination, 10 for a paused one | `waited`, `failure` |
-//! | 11 a budget was spent | `left`, `cost`, `failure` |
+//! | 11 a budget was spent | `limit`, `total`, `left`, `cost`, `failure` |
 //!
 //! Besides, of a row that was admitted, its `age`, and its `calls` where they are told.
 //!
@@ -251,6 +251,8 @@ pub(super) fn column_of(
         let permits = |of: fn(Spent) -> u64| -> ArrayRef {
             Arc::new(states.iter().map(|it| it.spent.map(of)).collect::<UInt64Array>())
         };
+        columns.push(("limit", permits(|it| it.limit as u64)));
+        columns.push(("total", permits(|it| it.total)));
         columns.push(("left", permits(|it| it.left)));
         columns.push(("cost", permits(|it| it.cost)));
     }
@@ -304,6 +306,8 @@ pub(super) struct RowStates {
     times_left: Option<DurationNanosecondArray>,
     backoffs_left: Option<DurationNanosecondArray>,
     waited: Option<DurationNanosecondArray>,
+    limit: Option<UInt64Array>,
+    total: Option<UInt64Array>,
     left: Option<UInt64Array>,
     cost: Option<UInt64Array>,
     failures: Option<Failures>,
@@ -367,6 +371,8 @@ impl RowStates {
             times_left: field(states, "time_left"),
             backoffs_left: field(states, "backoff_left"),
             waited: field(states, "waited"),
+            limit: field(states, "limit"),
+            total: field(states, "total"),
             left: field(states, "left"),
             cost: field(states, "cost"),
             failures: field(states, "failure").and_then(Failures::read),
@@ -399,7 +405,11 @@ impl RowStates {
         let permits = |of: &Option<UInt64Array>| {
             of.as_ref().filter(|it| it.is_valid(row)).map(|it| it.value(row))
         };
-        let spent = permits(&self.left).zip(permits(&self.cost));
+        let spent = (|| {
+            let limit = usize::try_from(permits(&self.limit)?).ok()?;
+            let (total, left) = (permits(&self.total)?, permits(&self.left)?);
+            Some(Spent { limit, total, left, cost: permits(&self.cost)? })
+        })();
         let number = |of: &Option<UInt32Array>| of.as_ref().map_or(0, |it| it.value(row));
         // Results that belong to no row would be held for ever.
         (results == 0 || phase == Phase::Completed).then_some(())?;
@@ -411,7 +421,7 @@ impl RowStates {
             time_left: time(self.times_left.as_ref(), row),
             backoff_left: time(self.backoffs_left.as_ref(), row),
             waited: time(self.waited.as_ref(), row),
-            spent: spent.map(|(left, cost)| Spent { left, cost }),
+            spent,
             was_running: self.were_running.value(row),
             uncounted: Uncounted {
                 count: number(&self.uncounted),
@@ -466,7 +476,9 @@ mod tests {
             Just(Ended::AttemptTimedOut),
             (duration(), duration()).prop_map(|(delay, left)| Ended::TooLate { delay, left }),
             duration().prop_map(|rest| Ended::Refused { rest }),
-            any::<(u64, u64)>().prop_map(|(left, cost)| Ended::Spent(Spent { left, cost })),
+            (0..7_usize, any::<[u64; 3]>()).prop_map(|(limit, [total, left, cost])| {
+                Ended::Spent(Spent { limit, total, left, cost })
+            }),
             (duration(), any::<bool>())
                 .prop_map(|(waited, is_paused)| { Ended::Unavailable { waited, is_paused } }),
         ];

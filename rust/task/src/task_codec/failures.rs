@@ -39,7 +39,7 @@ impl TaskCodec {
         failure: Failure<Box<CallFailure>>,
         attempts: u32,
     ) -> RowFailure {
-        let (kind, message, status) = match cause_of(failure) {
+        let (kind, message, status) = match self.cause_of(failure) {
             Ok(failure) if self.is_uncalled(failure.kind) => {
                 let kind = Cow::Borrowed(failure.kind.as_str());
                 let message = failure.message;
@@ -94,6 +94,27 @@ impl TaskCodec {
         RowName(named.collect())
     }
 
+    /// Returns the failure of a call, or how its record ran out of time and the failure of the last call
+    /// before.
+    fn cause_of(&self, failure: Failure<Box<CallFailure>>) -> Result<Box<CallFailure>, TimePassed> {
+        match failure {
+            Failure::Function(failure) => Ok(failure),
+            Failure::RetriesExhausted(mut failure) => {
+                failure.kind = exhausted(failure.kind);
+                Ok(failure)
+            }
+            Failure::Ended(ended) => match *ended {
+                (Ended::Refused { rest }, last) => Ok(Box::new(CallFailure::refused(rest, last))),
+                (Ended::Spent(spent), last) => {
+                    let names = &self.config.prices.labels;
+                    let name = names.get(spent.limit).map_or("", String::as_str);
+                    Ok(Box::new(CallFailure::spent(spent, name, last)))
+                }
+                passed => Err(passed),
+            },
+        }
+    }
+
     /// Describes the failure of a record that fails the task.
     pub(super) fn task_failure(&self, failed: Emitted<RowRef, (), Box<CallFailure>>) -> TaskError {
         let function = self.config.function.clone();
@@ -102,30 +123,13 @@ impl TaskCodec {
         let named = self.name_of(failed.record.value);
         // Only what has failed is asked about.
         let failure = failed.outcome.err().unwrap_or_else(|| Failure::ended(Ended::TimedOut, None));
-        match cause_of(failure) {
+        match self.cause_of(failure) {
             Ok(failure) => TaskError::Row { function, row, partition, named, attempts, failure },
             Err((why, last)) => {
                 let timed_out = Box::new(self.timed_out(why, attempts, last));
                 TaskError::TimedOut { function, row, partition, named, timed_out }
             }
         }
-    }
-}
-
-/// Returns the failure of a call, or how its record ran out of time and the failure of the last call
-/// before.
-fn cause_of(failure: Failure<Box<CallFailure>>) -> Result<Box<CallFailure>, TimePassed> {
-    match failure {
-        Failure::Function(failure) => Ok(failure),
-        Failure::RetriesExhausted(mut failure) => {
-            failure.kind = exhausted(failure.kind);
-            Ok(failure)
-        }
-        Failure::Ended(ended) => match *ended {
-            (Ended::Refused { rest }, last) => Ok(Box::new(CallFailure::refused(rest, last))),
-            (Ended::Spent(spent), last) => Ok(Box::new(CallFailure::spent(spent, last))),
-            passed => Err(passed),
-        },
     }
 }
 

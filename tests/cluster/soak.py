@@ -3,9 +3,9 @@
 
 ``python -m tests.cluster.soak SECONDS [SEED] [ROWS] [cluster]``: a journal, limits of the job at a
 Redis and at the driver, retries; on one host, or on a cluster of two executors. Each round is a job
-of some rows. ``SEED`` draws its faults, which are printed. They come after so many calls of the
-round, so they come again. After each round rows and calls are compared with what the service has
-counted.
+of some rows; the more there are, the faster they go. ``SEED`` draws its faults, which are printed.
+They come after so many calls of the round, so they come again. After each round rows and calls are
+compared with what the service has counted. The driver is a process of its own.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import shutil
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import tempfile
 import threading
@@ -27,24 +28,35 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
-
-import sparkawait as sa
+from benches.compare.tree import below
+from tests.cluster.soak_driver import BURST, CALLS, PARTITIONS, ROOT, rate_of
 from tests.support.redis_server import RedisServer
+from tests.support.shifted_clock import ShiftedClock
 from tests.support.spark_cluster import SparkCluster, python_workers
 from tests.support.waiting import wait_until
 
-ROOT = Path(__file__).parents[2]
-RATE, BURST, CALLS = 997, 331, 37
-"""Of the limits: requests in a second, at once, and calls at a time."""
-PARTITIONS = 5
 COMMIT = 997
 """Rows that a journal may lose with a worker, beside those in flight."""
-KINDS = ("reset", "refuse", "stop", "kill", "halt", "redis", "full", "kill executor")
+KINDS = (
+    "reset",
+    "refuse",
+    "stop",
+    "kill",
+    "halt",
+    "redis",
+    "full",
+    "clock",
+    "driver",
+    "kill executor",
+)
 """The last one on a cluster only."""
+ROWS_OF_A_FAULT = 20_011
+LEAST_FAULTS = 3
+HOUR = 3_607
 _PATH = re.compile(rb"GET /(\d+) ")
 
 
@@ -56,9 +68,11 @@ class Fault:
         after: Calls.
         kind: ``reset`` and ``refuse``: so many calls; ``stop``: a worker stands still; ``halt``:
             half of them; ``kill`` and ``kill executor``: SIGKILL; ``redis``: the server of a limit
-            is away; ``full``: no worker can write a file.
+            is away; ``full``: no worker can write a file; ``clock``: Redis and workers are told
+            another time, up to an hour from the right one; ``driver``: SIGKILL, and the job starts
+            again.
         size: Calls, or tenths of a second.
-        draw: Picks a process.
+        draw: Picks a process, or a time.
     """
 
     after: int
@@ -74,10 +88,12 @@ class Fault:
 def schedule(seed: int, number: int, rows: int, *, on_cluster: bool) -> list[Fault]:
     """Returns the faults of a round, which are the same for the same numbers."""
     drawn = random.Random(f"{seed} {number}")  # noqa: S311 - it is to come again
-    kinds = drawn.sample(KINDS if on_cluster else KINDS[:-1], 3)
+    kinds, drawn_kinds = KINDS if on_cluster else KINDS[:-1], list[str]()
+    for _ in range(0, max(rows, LEAST_FAULTS * ROWS_OF_A_FAULT), LEAST_FAULTS * ROWS_OF_A_FAULT):
+        drawn_kinds += drawn.sample(kinds, LEAST_FAULTS)
     faults = [
         Fault(drawn.randrange(13, rows * 3 // 4), it, drawn.randrange(3, 31), drawn.random())
-        for it in kinds
+        for it in drawn_kinds
     ]
     return sorted(faults, key=lambda it: it.after)
 
@@ -148,7 +164,8 @@ class Round:
         refused: Of these, those that it has refused or reset.
         again: Calls for rows that had been called for and not refused.
         kills: Executors and workers that were killed.
-        stops: Those that stood still, or could not write.
+        stops: Those that stood still, or could not write, or were told another time.
+        drivers: Drivers that were killed.
     """
 
     calls: int = 0
@@ -156,58 +173,99 @@ class Round:
     again: int = 0
     kills: int = 0
     stops: int = 0
+    drivers: int = 0
     wrong: list[str] = field(default_factory=list[str])
 
 
-class Soak:
-    """A cluster, a Redis, a service, and a driver in this process."""
+class Driver:
+    """The process of a driver, which runs one job after another.
 
-    def __init__(self, folder: Path, cluster: SparkCluster | None, redis: RedisServer) -> None:
+    Args:
+        settings: What it is told at its start.
+    """
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        """Starts it, and waits for its session."""
+        with Listener(family="AF_UNIX") as listener:
+            command = [sys.executable, "-m", "tests.cluster.soak_driver", str(listener.address)]
+            self._process = subprocess.Popen(command, cwd=ROOT)
+            self.pid = self._process.pid
+            self._connection: Connection = listener.accept()
+        self._killing = threading.Lock()
+        self.ask(settings)
+
+    def ask(self, order: dict[str, Any]) -> Any:
+        """Returns what it answers.
+
+        Raises:
+            EOFError: If it was killed.
+        """
+        try:
+            self._connection.send(order)
+            return self._connection.recv()
+        except OSError as error:
+            raise EOFError from error
+
+    def kill(self) -> None:
+        """Kills it, and waits until what it has started has ended by itself."""
+        with self._killing:
+            left = below(self.pid)
+            self._process.kill()
+            self._process.wait()
+            wait_until(lambda: not any(map(_rss_of, left)))
+
+    def end(self) -> None:
+        """Ends it and its session."""
+        self._connection.close()
+        self._process.wait()
+
+
+class Soak:
+    """A cluster, a Redis, a service, and a driver."""
+
+    def __init__(
+        self, folder: Path, cluster: SparkCluster | None, redis: RedisServer, clock: ShiftedClock
+    ) -> None:
         """Starts the session."""
-        self._folder, self._cluster, self._redis = folder, cluster, redis
+        self._folder, self._cluster, self._redis, self._clock = folder, cluster, redis, clock
         self.service = Service()
-        os.environ["PYSPARK_PYTHON"] = sys.executable
-        self.spark = (
-            SparkSession.builder.master("local[2, 97]" if cluster is None else cluster.address)
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.driver.bindAddress", "127.0.0.1")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.executor.memory", "512m")
-            .config("spark.executorEnv.PYTHONPATH", f"{ROOT / 'python'}:{ROOT}")
-            .config("spark.task.maxFailures", "97")
-            .config("spark.deploy.maxExecutorRetries", "-1")
-            .getOrCreate()
-        )
-        self.spark.sparkContext.setLogLevel("OFF")
-        self.job = sa.job(self.spark)
+        self._driver = self._start()
+
+    def _start(self) -> Driver:
+        # The clock of executors is that of their JVM, too, which Spark does not like to jump.
+        of_workers = self._clock.environment if self._cluster is None else {}
+        master = None if self._cluster is None else self._cluster.address
+        return Driver({"master": master, "environment": of_workers, "url": self.service.url})
 
     def round(self, number: int, rows: int, faults: list[Fault]) -> Round:
         """Runs a job, and the same once more, which knows all answers."""
         self.service.begin()
         journal, found = self._folder / f"journal{number}", Round()
-        before = self._counted()
+        order = {
+            "journal": str(journal),
+            "rows": rows,
+            "name": f"soak {number}",
+            "redis": self._redis.url,
+        }
         with self._faults(faults, found):
-            first = self._answers(journal, rows, number)
+            first = self._answers(order)
         calls = self.service.calls
         found.calls, found.refused = calls.total(), self.service.failed
         found.again = found.calls - found.refused - rows
-        self._check(found, rows, first, before)
-        again = self._answers(journal, rows, number)
+        self._check(found, rows, first)
+        again = self._answers(order)
         if calls.total() != found.calls:
             found.wrong.append(f"{calls.total() - found.calls} calls for what is known")
-        if again != first:
-            found.wrong.append("other answers of the journal")
+        if any(again.values()):
+            found.wrong.append(f"of the journal: {again}")
         shutil.rmtree(journal)
         return found
 
-    def _check(self, found: Round, rows: int, answers: Counter[Any], before: int) -> None:
-        wrong = found.wrong
-        expected = Counter((it, 7 * it) for it in range(rows))
-        if answers != expected:
-            lost, doubled = expected - answers, answers - expected
-            wrong.append(f"{lost.total()} rows lost, {doubled.total()} doubled or wrong")
-        disturbed = found.kills + found.stops
+    def _check(self, found: Round, rows: int, answers: dict[str, int]) -> None:
+        wrong, rate = found.wrong, rate_of(rows)
+        if any(answers.values()):
+            wrong.append(f"{answers}")
+        disturbed = found.kills + found.stops + found.drivers
         most = disturbed * (PARTITIONS * COMMIT)
         if not 0 <= found.again <= most:
             wrong.append(f"{found.again} calls again, {most} at most")
@@ -215,38 +273,28 @@ class Soak:
             wrong.append(f"{self.service.most} calls at a time")
         # Those in flight of a worker that stood still arrive later; a Redis that was killed has
         # forgotten what was taken.
-        beyond = _most_beyond(self.service.times)
-        if beyond > CALLS + (RATE if disturbed else 0):
+        beyond = _most_beyond(self.service.times, rate)
+        if beyond > CALLS + (rate if disturbed else 0):
             wrong.append(f"{beyond:.0f} calls beyond the limit")
-        try:
-            # A killed worker has told what it had counted a second ago.
-            wait_until(lambda: not self.job.progress, 60.0)
-            least = found.calls if not found.kills else found.calls - found.kills * RATE
-            wait_until(lambda: least <= self._counted() - before, 10.0)
-        except TimeoutError:
-            wrong.append(f"{self._counted() - before} counted of {found.calls} calls")
+        # What a driver has counted that was killed is gone. A killed worker has told what it had
+        # counted a second ago.
+        least = found.calls - found.kills * rate
+        if found.drivers == 0:
+            counted = self._driver.ask({"least": least})
+            if counted < least or counted > found.calls + found.kills * rate:
+                wrong.append(f"{counted} counted of {found.calls} calls")
 
-    def _counted(self) -> int:
-        metrics: Any = self.job.metrics
-        return metrics["attempts"] + metrics["failed_tasks"]["attempts"]
+    def _answers(self, order: dict[str, Any]) -> dict[str, int]:
+        while True:
+            try:
+                return self._driver.ask(order)
+            except EOFError:
+                self._driver.kill()
+                self._driver = self._start()
 
-    def _answers(self, journal: Path, rows: int, number: int) -> Counter[Any]:
-        get = sa.http.get(
-            f"{self.service.url}/{{id}}", "v long", client=sa.http.Client(proxy=False)
-        )
-        limit = sa.RateLimit(
-            f"{RATE}/s", burst=BURST, name=f"soak {number}", server=self._redis.url
-        )
-        out = sa.unordered_wait(
-            self.spark.range(rows, numPartitions=PARTITIONS),
-            get,
-            journal=sa.Journal(str(journal)),
-            rate_limit=limit,
-            max_concurrency=sa.PerJob(CALLS),
-            retry=sa.retry.exponential_backoff(31, "7ms", "97ms", budget=None),
-            timeout="10min",
-        )
-        return Counter((row["id"], row["v"]) for row in out.collect())
+    def end(self) -> None:
+        """Ends the session."""
+        self._driver.end()
 
     @contextlib.contextmanager
     def _faults(self, faults: list[Fault], found: Round) -> Iterator[None]:
@@ -284,6 +332,13 @@ class Soak:
                 self._redis.kill()
                 found.stops += 1
                 return self._redis.start
+            case "clock":
+                found.stops += 1
+                self._clock.set(int(2 * HOUR * (fault.draw - 0.5)))
+                return lambda: self._clock.set(0)
+            case "driver":
+                found.drivers += 1
+                self._driver.kill()
             case "kill" | "kill executor":
                 found.kills += 1
                 pids = one if fault.kind == "kill" else self._executors()[:1]
@@ -304,11 +359,15 @@ class Soak:
         """Returns what the workers have, in MB."""
         return sum(map(_rss_of, self.workers())) / 1e6
 
+    def memory_of_driver(self) -> float:
+        """Returns what the driver has, without its JVM, in MB."""
+        return _rss_of(self._driver.pid) / 1e6
+
     def workers(self) -> list[int]:
         """Returns the Python workers."""
         if self._cluster is not None:
             return self._cluster.python_workers()
-        return python_workers(os.getpid())
+        return python_workers(self._driver.pid)
 
     def _executors(self) -> list[int]:
         return [] if self._cluster is None else self._cluster.executors()
@@ -333,11 +392,11 @@ def _rss_of(pid: int) -> int:
     return 0
 
 
-def _most_beyond(times: list[float]) -> float:
+def _most_beyond(times: list[float], rate: int) -> float:
     """Returns by how much arrivals exceed the limit, in the worst window."""
     worst, level, last = 0.0, 0.0, None
     for at in sorted(times):
-        level = 1 + (0.0 if last is None else max(level - RATE * (at - last), 0.0))
+        level = 1 + (0.0 if last is None else max(level - rate * (at - last), 0.0))
         worst, last = max(worst, level), at
     return worst - BURST
 
@@ -354,10 +413,11 @@ def main(seconds: float, seed: int, rows: int, *, on_cluster: bool = False) -> i
         folder = Path(name)
         (folder / "cluster").mkdir()
         with contextlib.ExitStack() as stack:
-            redis, cluster = stack.enter_context(RedisServer()), None
+            clock, cluster = ShiftedClock(folder), None
+            redis = stack.enter_context(RedisServer(env={**os.environ, **clock.environment}))
             if on_cluster:
                 cluster = stack.enter_context(SparkCluster(folder / "cluster", cores=2))
-            soak, wrong, done = Soak(folder, cluster, redis), 0, 0
+            soak, wrong, done = Soak(folder, cluster, redis, clock), 0, 0
             ends = time.monotonic() + seconds
             while done == 0 or time.monotonic() < ends:
                 faults = schedule(seed, done, rows, on_cluster=on_cluster)
@@ -369,12 +429,13 @@ def main(seconds: float, seed: int, rows: int, *, on_cluster: bool = False) -> i
                 tell(
                     f"  {rows} rows in {took:.1f} s: {found.calls} calls, {found.refused} refused,"
                     f" {found.again} again, {found.kills} killed, {found.stops} stopped,"
-                    f" {soak.memory():.0f} MB",
+                    f" {found.drivers} drivers, {soak.memory():.0f} MB, the driver"
+                    f" {soak.memory_of_driver():.0f} MB",
                 )
                 for it in found.wrong:
                     tell(f"  WRONG: {it}")
                 wrong += bool(found.wrong)
-            soak.spark.stop()
+            soak.end()
     tell(f"{done} rounds, {done * rows} rows, {wrong} wrong")
     return wrong
 

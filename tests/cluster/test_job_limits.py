@@ -155,6 +155,33 @@ def test_a_limit_holds_while_an_executor_is_stopped_and_another_is_killed(hosts,
     sys.stdout.write(f"{len(began)} calls in {took:.2f} s, {len(began) / took / 500:.3f}\n")
 
 
+def test_a_limit_holds_while_an_executor_joins(tmp_path):
+    (tmp_path / "cluster").mkdir()
+    with (
+        Network(3, delay=0.001, loss=0.0) as network,
+        SparkCluster(tmp_path / "cluster", 1, network=network, cores=2) as cluster,
+        contextlib.closing(Service(cluster)) as service,
+    ):
+        limits = [{"rate": "500/s", "scope": "job"}]
+        with Job(cluster, service, tmp_path, limits, first=1300, rest=1300, partitions=7) as job:
+            job.wait_for(service, 1013)
+            before, [first] = service.pids(), cluster.executors()
+            cluster.join()
+            wait_until(lambda: len(service.pids() - before) > 0, PATIENCE_SECONDS)
+            joined = time.time()
+            rows = job.rows()
+        assert sorted(row[0] for row in rows) == list(range(7 * 1300))
+    began = [it[1] for it in service.calls]
+    assert first
+    assert most_beyond(began, 500, 500) <= 0, "in any window"
+    took = max(began) - min(began)
+    behind = sum(it > joined for it in began)
+    sys.stdout.write(
+        f"{len(began)} calls in {took:.2f} s, {len(began) / took / 500:.3f}; {behind} behind\n"
+    )
+    assert behind > 0
+
+
 def test_one_busy_task_beside_three_idle_ones_uses_both_limits(hosts, tmp_path):
     cluster, service = hosts
     limits = [

@@ -91,15 +91,27 @@ class SparkCluster:
             wait_until(lambda: _ADDRESS.search(self._log(0)) is not None, START_SECONDS)
             self.address = _ADDRESS.findall(self._log(0))[0]
             for number in range(self._count):
-                where = str(self._folder / f"work{number}")
-                options = ("--cores", self._cores, "--memory", "1g", "--work-dir", where)
-                self._start(number + 1, _WORKER, *options, self.address)
-            numbers = range(1, self._count + 1)
-            wait_until(lambda: all(_REGISTERED in self._log(it) for it in numbers), START_SECONDS)
+                self._start_worker(number)
+            self._wait_for_workers()
         except BaseException:
             self.__exit__()
             raise
         return self
+
+    def join(self) -> None:
+        """Starts another worker, on a host that has none."""
+        self._count += 1
+        self._start_worker(self._count - 1)
+        self._wait_for_workers()
+
+    def _start_worker(self, number: int) -> None:
+        where = str(self._folder / f"work{number}")
+        options = ("--cores", self._cores, "--memory", "1g", "--work-dir", where)
+        self._start(number + 1, _WORKER, *options, self.address)
+
+    def _wait_for_workers(self) -> None:
+        numbers = range(1, self._count + 1)
+        wait_until(lambda: all(_REGISTERED in self._log(it) for it in numbers), START_SECONDS)
 
     def __exit__(self, *_: object) -> None:
         """Ends the workers, their executors and the master."""

@@ -52,6 +52,7 @@ __all__ = [
     "Terms",
     "check_server",
     "checked_limits",
+    "revealed_server",
 ]
 
 ResultCost: TypeAlias = str | Mapping[str, float]
@@ -112,9 +113,18 @@ class Terms(NamedTuple):
         """
         if not isinstance(self.server, Secret):
             return self
-        address = self.server.reveal()
-        check_server(address, f" ({self.server!r})")
-        return self._replace(server=address)
+        return self._replace(server=revealed_server(self.server))
+
+
+def revealed_server(server: Secret) -> str:
+    """Returns the address of a server that is a secret, which is looked up on this machine.
+
+    Raises:
+        ConfigurationError: If there is no such secret, or it is not an address.
+    """
+    address = server.reveal()
+    check_server(address, f" ({server!r})")
+    return address
 
 
 @dataclass(frozen=True)
@@ -166,8 +176,9 @@ class RateLimit:
             (``"usage.total"``); or several, each with its weight, which are added up:
             ``{"usage.input": 1, "usage.output": 5}``. `cost` is then the estimate that is taken
             before the call. Afterwards the difference comes back, or is taken from later calls, up
-            to what one call may take. The first row of a call counts. Without a valid value, and if
-            the call fails, `cost` stands.
+            to what one call may take. The first row of a call counts. Where it is null, negative or
+            not a number, and if the call fails, `cost` stands; the log tells of the last two once a
+            task.
         scope: Who shares the limit. ``"job"``: all tasks of the application stay below it together,
             on all hosts. On a cluster they ask a small server in the driver's process for permits;
             it listens at ``spark.sparkawait.port``, by default any free port, of
@@ -371,7 +382,8 @@ class Budget:
         total: What may be spent, in any unit: ``20.0`` for dollars.
         cost: What a call reserves: a number, a numeric column, or a plain function of the row.
         result_cost: The result column with the real cost of the call, or a field in one
-            (``"usage.cost"``). Without a valid value, and if the call fails, `cost` stands.
+            (``"usage.cost"``). Where it is null, negative or not a number, and if the call fails,
+            `cost` stands; the log tells of the last two once a task.
         name: Its name in metrics, by default ``"budget"``. Budgets of the same name are one, over
             functions too, and must have the same total.
         server: A Redis that keeps it, as that of `RateLimit`: for several jobs, and for Spark

@@ -2,6 +2,7 @@
 """What a client of Spark Connect hears of its calls: from a Redis, or from logs of workers."""
 
 import gc
+import itertools
 import json
 import subprocess
 import sys
@@ -11,8 +12,9 @@ from pathlib import Path
 import pytest
 
 import sparkawait as sa
-from sparkawait.spark.remote import _Subscription, remote_owner
-from sparkawait.spark.reports import publish
+from sparkawait.spark import messages
+from sparkawait.spark.messages import Subscription, publish
+from sparkawait.spark.remote import remote_owner
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import wait_until
 
@@ -51,7 +53,7 @@ def test_calls_are_counted_while_they_are_made_where_there_is_a_redis(tmp_path):
 
 def test_messages_of_a_redis_come_until_it_is_away_and_when_it_is_back():
     with RedisServer() as redis:
-        lines = iter(_Subscription(redis.url, "reports of mine"))
+        lines = iter(Subscription(redis.url, "reports of mine"))
         for text in ("seven", "", "\u20ac" * 13_013):
             redis.cli("publish", "reports of others", "no")
             redis.cli("-x", "publish", "reports of mine", stdin=text.encode())
@@ -74,22 +76,22 @@ def test_a_server_is_reached_as_its_scheme_says(tmp_path):
     at = tmp_path / "redis.sock"
     with RedisServer("--unixsocket", str(at)) as redis:
         for scheme in ("unix", "redis+unix"):
-            lines = iter(_Subscription(f"{scheme}://{at}", scheme))
+            lines = iter(Subscription(f"{scheme}://{at}", scheme))
             redis.cli("publish", scheme, "thirteen")
             assert next(lines) == "thirteen"
         # Nothing is said to one that does not encrypt.
         with pytest.raises(sa.ConfigurationError, match=r"`server` of `job` does not answer"):
-            _Subscription(redis.url.replace("redis://", "valkeys://:s3cr3t@"), "mine")
+            Subscription(redis.url.replace("redis://", "valkeys://:s3cr3t@"), "mine")
 
 
 def test_a_redis_that_is_not_there_or_refuses_is_told():
     with RedisServer("--requirepass", "s3cr3t", cli=["-a", "s3cr3t"]) as redis:
         for url in (redis.url, redis.url.replace("//", "//:wrong@")):
             with pytest.raises(sa.ConfigurationError, match=r"`server` of `job` does not answer"):
-                _Subscription(url, "mine")
+                Subscription(url, "mine")
         url = redis.url
     with pytest.raises(sa.ConfigurationError, match=r"does not answer"):
-        _Subscription(url, "mine")
+        Subscription(url, "mine")
 
 
 @pytest.mark.parametrize("server", ["http://:s3cr3t@cache:6379", "cache:s3cr3t", 6379, ""])
@@ -132,13 +134,32 @@ def test_a_redis_may_be_named_later_and_what_is_lost_is_said(caplog):
         publish(redis.url, owner.reports.channel, json.dumps(report("begun", "succeeded")), 13)
         # What comes late is of a task that has ended.
         publish(redis.url, owner.reports.channel, json.dumps(report("begun", None)), 13)
-        wait_until(lambda: owner.sums()["attempts"] == 7)
-        assert not owner.sums()["at_least"]
+        wait_until(lambda: (owner.sums()["attempts"], owner.sums()["at_least"]) == (7, False))
         with pytest.raises(OSError, match=":0"):
             publish(redis.url, "nobody", "hears", 13)
         redis.kill()
         # It may have been told of tasks that began and ended meanwhile.
         wait_until(lambda: owner.sums()["at_least"])
+
+
+def test_the_redis_may_be_a_secret_that_is_looked_up_again_where_it_is_refused(monkeypatch):
+    with RedisServer("--requirepass", "s3cr3t", cli=["-a", "s3cr3t"]) as redis:
+        session, server = Session(), sa.secret("REPORTS_URL")
+        for url, why in ((redis.url, "does not answer"), ("cache:s3cr3t", "must be an addr")):
+            monkeypatch.setenv("REPORTS_URL", url)
+            with pytest.raises(sa.ConfigurationError, match=why) as caught:
+                remote_owner(session, server)
+            assert "s3cr3t" not in str(caught.value)
+        monkeypatch.setenv("REPORTS_URL", redis.url.replace("//", "//:s3cr3t@"))
+        owner = remote_owner(session, server)
+        assert owner is remote_owner(session, sa.secret("REPORTS_URL"))
+        publish(server, owner.reports.channel, json.dumps(report("begun", "succeeded")), 13)
+        wait_until(lambda: owner.sums()["attempts"] == 7)
+    monkeypatch.delenv("REPORTS_URL")
+    # A task does not fail for what it cannot tell.
+    messages._LOOKED_UP.clear()
+    with pytest.raises(sa.ConfigurationError, match="was not found"):
+        publish(server, "mine", "x", 13)
 
 
 def test_the_connection_of_a_session_ends_with_it():
@@ -151,15 +172,20 @@ def test_the_connection_of_a_session_ends_with_it():
         wait_until(lambda: "sub=1" not in redis.cli("client", "list"))
 
 
+NUMBERS = itertools.count(1)
+
+
 def report(task, end):
     counts = {"tasks": 1, "emitted": 7, "attempts": 7, "failed": 0, "dropped": 0, "in_flight": 0}
     return {
         "task": task,
+        "number": next(NUMBERS),
         "stage": 4,
         "partition": 0,
         "attempt": 0,
         "action": "7",
-        "of_stream": False,
+        "query": "",
+        "batch": "",
         "tags": [],
         "warnings": [],
         "end": end,

@@ -2,6 +2,8 @@
 """The owner of an application's calls: numbers that are those of the service, and an end."""
 
 import asyncio
+import itertools
+import json
 import logging
 import os
 import pty
@@ -18,7 +20,7 @@ import pytest
 import sparkawait as sa
 from sparkawait._plan.resolve import resolve
 from sparkawait.spark import owner as owners
-from sparkawait.spark import progress
+from sparkawait.spark import progress, tally
 from sparkawait.spark.progress import Actions, short, summary
 from sparkawait.spark.schemas import PlaceOfSession
 from sparkawait.spark.screens import Notebook, Terminal
@@ -194,16 +196,21 @@ class SparkOfTest:
         self.hidden += 1
 
 
+NUMBERS = itertools.count(1)
+
+
 def report(task="a", end=None, action="7", bounds=(), **totals):
     base = dict.fromkeys(("emitted", "dropped", "failed", "attempts", "in_flight"), 0)
     counts = {**base, "tasks": 1, **totals}
     return {
         "task": task,
+        "number": next(NUMBERS),
         "stage": 4,
         "partition": 0,
         "attempt": 0,
         "action": action,
-        "of_stream": False,
+        "query": "",
+        "batch": "",
         "tags": [],
         "warnings": [],
         "end": end,
@@ -223,11 +230,11 @@ def clock(monkeypatch):
 
 
 @pytest.fixture
-def actions(monkeypatch, spark):
+def actions():
     """Actions that nobody watches, of a Spark that says what the test has it say."""
     lost = []
-    found = Actions(spark, lost.append, is_on_one_host=False)
-    found.lost, found._spark, found._is_watched = lost, SparkOfTest(), True
+    found = Actions(SparkOfTest(), lost.append, is_on_one_host=False)
+    found.lost, found._is_watched = lost, True
     return found
 
 
@@ -324,7 +331,7 @@ def test_an_action_ends_with_its_summary_and_lost_tasks_are_told(actions, clock,
     seen.show = lambda _: setattr(clock, "now", clock.now + 1)
     actions._watch()
 
-    assert [(it["task"], it["end"]) for it in actions.lost] == [("b", "failed")]
+    assert [it["task"] for it in actions.lost] == ["b"]
     assert seen.ends == ["sparkawait: look_up: 19 rows in 9.0 s, 24 calls, 0 failed"]
     assert actions.progress() == []
 
@@ -416,6 +423,28 @@ def hasty_threads():
 
 
 @pytest.mark.usefixtures("hasty_threads")
+def test_errors_that_spark_keeps_are_counted_once_and_forgotten_with_it(spark, monkeypatch):
+    monkeypatch.setattr(tally, "_MOST_ENDED", 3)
+    owner = owners.Owner(spark)
+    owner._is_on_one_host = False
+    kept = []
+    monkeypatch.setattr(owners, "_errors_of_tasks", lambda _: iter(kept))
+    mark = owner.reports.mark
+
+    def fail(task):
+        told = json.dumps(report(task, end="failed", action="", attempts=7) | {"query": "q"})
+        kept.append(f"an error [sparkawait.metrics {mark} {told}]")
+
+    for number in range(13):
+        fail(f"t{number}")
+        for _ in range(2):
+            assert owner.sums()["failed_tasks"]["attempts"] == 7 * (number + 1)
+    del kept[:12]
+    fail("another")
+    assert owner.sums()["failed_tasks"]["attempts"] == 7 * 14
+    assert owner._in_errors == {"t12", "another"}
+
+
 def test_progress_may_be_asked_for_while_reports_come(actions):
     """The watcher ended of a dictionary that changed, and nothing was shown any more."""
     for number in range(211):

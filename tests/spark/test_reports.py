@@ -14,8 +14,9 @@ import sparkawait as sa
 from sparkawait._core import LimitServer
 from sparkawait._plan.plan import Chain
 from sparkawait._plan.resolve import resolve
-from sparkawait.spark import limit_server, reports
+from sparkawait.spark import limit_server, messages, reports
 from sparkawait.spark import owner as owners
+from sparkawait.spark.messages import publish
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(150)]
 
@@ -29,7 +30,7 @@ def test_a_report_that_nobody_understands_changes_nothing(spark):
     owner = owners._owner_of(spark)
     before = sa.job(spark).metrics["attempts"]
     for text in ("", "{", '{"task": 1}', "7", "\u20ac" * 1000):
-        reports.publish(owner.reports.address, "reports", text, 3.0)
+        publish(owner.reports.address, "reports", text, 3.0)
 
     assert sa.job(spark).metrics["attempts"] == before
 
@@ -37,7 +38,7 @@ def test_a_report_that_nobody_understands_changes_nothing(spark):
 def test_who_does_not_know_the_secret_publishes_nothing(spark):
     address = owners._owner_of(spark).reports.address
     with pytest.raises(OSError, match="answers -WRONGPASS") as error:
-        reports.publish(address[:-3] + "abc", "reports", "{}", 3.0)
+        publish(address[:-3] + "abc", "reports", "{}", 3.0)
     assert address[-9:] not in str(error.value)
 
 
@@ -66,7 +67,7 @@ def test_a_socket_has_a_folder_whose_path_is_short_enough(monkeypatch, tmp_path)
     longer.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(longer))
     running = limit_server._start_here()
-    reports.publish(running.address, "reports", "{}", 30.0)
+    publish(running.address, "reports", "{}", 30.0)
     assert running.server.take_published() == ["{}"]
 
     def full(**_):
@@ -86,8 +87,8 @@ def test_the_end_of_a_task_is_not_lost_for_the_reports_of_others():
     task.end("stopped")
     task.begin()
     told = [reports.read(it)["end"] for it in server.take_published()]
-    # Behind what is not the last word of a task.
-    assert told == [None, "stopped"]
+    # Before what others say, who may have followed it.
+    assert told == ["stopped", None]
 
 
 def context_of_test():
@@ -139,7 +140,7 @@ def test_who_cannot_be_reached_is_left_alone_for_a_while(monkeypatch):
         raise TimeoutError
 
     context = context_of_test()
-    monkeypatch.setattr(reports.socket, "create_connection", refuse)
+    monkeypatch.setattr(messages.socket, "create_connection", refuse)
     monkeypatch.setattr(reports, "monotonic", lambda: now)
     plan = resolve("unordered", at_once, input_schema=None)
     told = reports.Reports(None, "redis://:abc@host.invalid:7", [None])

@@ -350,17 +350,12 @@ def test_tasks_that_nobody_reads_the_counts_of_are_added_up_all_the_same():
     )
 
 
-def test_of_too_many_tasks_that_run_the_most_silent_ones_have_failed(monkeypatch):
-    """The worker of a stream that was killed says no more."""
-    monkeypatch.setattr(task_metrics, "_MOST_RUNNING", 7)
+def test_tasks_that_run_are_counted_once_however_many_they_are():
     sums = SumsOfTasks()
-    for n in range(13):
-        sums.report(n, {"tasks": 1, "attempts": 1})
-        sums.report("alive", {"tasks": 1, "attempts": n})
-
-    running, failed = sums.read()
-    assert (running, failed) == ({"tasks": 7, "attempts": 18}, {"tasks": 7, "attempts": 7})
-    assert sums.read() == (running, failed)
+    for counted in (7, 13):
+        for n in range(10_013):
+            sums.report(n, {"tasks": 1, "attempts": counted})
+        assert sums.read() == ({"tasks": 10_013, "attempts": counted * 10_013}, {})
 
 
 def test_a_task_that_the_collector_ends_while_the_sums_are_read_is_not_lost(monkeypatch):

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -217,8 +216,6 @@ def by_call(chain: Chain, totals: Mapping[str, Any]) -> list[TaskMetrics]:
 
 _MOST_UNREAD = 64
 """So many tasks may have ended before their counts are added up, if nobody reads the sums."""
-_MOST_RUNNING = 10_000
-"""So many tasks run at once; of more, those have ended that have been silent for longest."""
 
 
 class SumsOfTasks:
@@ -230,7 +227,7 @@ class SumsOfTasks:
 
     def __init__(self) -> None:
         """Has no task yet."""
-        self._running: OrderedDict[object, TaskMetrics] = OrderedDict()
+        self._running: dict[object, TaskMetrics] = {}
         self._ended: deque[tuple[object, TaskMetrics, bool]] = deque()
         self._succeeded: TaskMetrics = {}
         self._failed: TaskMetrics = {}
@@ -240,9 +237,6 @@ class SumsOfTasks:
     def report(self, task: object, counts: TaskMetrics) -> None:
         """Takes what a task that runs has counted so far."""
         self._running[task] = counts
-        # Who has been silent for longest is in front. It may have ended meanwhile.
-        with contextlib.suppress(KeyError):
-            self._running.move_to_end(task)
 
     def end(self, task: object, counts: TaskMetrics, *, has_failed: bool) -> None:
         """Takes what a task has counted, which reports nothing any more."""
@@ -271,6 +265,3 @@ class SumsOfTasks:
                 self._failed = merge(self._failed, counts)
             else:
                 self._succeeded = merge(self._succeeded, counts)
-        # The worker of a stream that was killed says no more, and nobody else does.
-        for task in list(self._running)[: max(len(self._running) - _MOST_RUNNING, 0)]:
-            self._failed = merge(self._failed, self._running.pop(task, {}))

@@ -26,13 +26,15 @@ from sparkawait._plan.plan import Plan, limits_of
 from sparkawait._worker.metrics import TaskMetrics
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.metrics import counted_in
+from sparkawait.secrets import Secret
 from sparkawait.spark.job_limits import JobLimits
 from sparkawait.spark.limit_server import RunningServer, server_here
-from sparkawait.spark.progress import Actions, Progress
+from sparkawait.spark.progress import Progress
 from sparkawait.spark.remote import remote_owner, remote_owner_of
-from sparkawait.spark.reports import NO_REPORTS, Arriving, Report, Reports, in_errors, read
+from sparkawait.spark.reports import NO_REPORTS, Arriving, Report, Reports, in_errors
+from sparkawait.spark.screens import Spark
 from sparkawait.spark.session import Session, is_connect
-from sparkawait.spark.tally import Tally
+from sparkawait.spark.tally import Tally, weakly
 
 __all__ = ["Job", "job", "reports_of"]
 
@@ -98,7 +100,7 @@ class Job:
         return "\n".join(map(str, running)) if running else "sparkawait: no calls now"
 
 
-def job(spark: SparkSession, *, server: str | None = None) -> Job:
+def job(spark: SparkSession, *, server: str | Secret | None = None) -> Job:
     """Returns the owner of all calls of an application: their numbers, and how to end them.
 
     Call it first. On a cluster it starts the server that also has the limits of the job, at the
@@ -113,7 +115,8 @@ def job(spark: SparkSession, *, server: str | None = None) -> Job:
     Args:
         spark: A session; all classic sessions of an application have the same owner.
         server: On Spark Connect, a Redis that the executors and this process reach, for live
-            numbers: ``redis://..`` or ``rediss://..``. The address travels with the function.
+            numbers: ``redis://..`` or ``rediss://..``. The address travels with the function; with
+            ``server=sa.secret("REPORTS_URL")`` workers and this process look it up.
 
     Raises:
         ConfigurationError: If `spark` is not a session, the port that was chosen cannot be used, or
@@ -202,22 +205,14 @@ class Owner(Tally):
 
     def __init__(self, spark: SparkSession) -> None:
         """Registers an accumulator, and listens nowhere yet."""
-        super().__init__()
-        self._read_of_errors: set[str] = set()
+        self._is_on_one_host = Session(spark).is_on_one_host
+        super().__init__(Spark(spark), is_on_one_host=self._is_on_one_host)
+        self._in_errors: set[str] = set()
         self._context = weakref.ref(spark.sparkContext)
-        take = weakref.WeakMethod(self.take)
-
-        def taken(report: Report) -> None:
-            to_owner = take()
-            if to_owner is not None:
-                to_owner(report)
-
-        accumulator = spark.sparkContext.accumulator(cast("list[Report]", []), Arriving(taken))
-        session = Session(spark)
-        self._is_on_one_host = session.is_on_one_host
-        self.actions = Actions(spark, taken, is_on_one_host=self._is_on_one_host)
+        arriving = Arriving(weakly(self.take))
+        accumulator = spark.sparkContext.accumulator(cast("list[Report]", []), arriving)
         self.reports = Reports(accumulator, None, mark=uuid4().hex)
-        self._running: RunningServer | None = None
+        self._server: RunningServer | None = None
         self._starting, self._reading = threading.Lock(), threading.Lock()
 
     def listen(self, session: Session, *, starts: bool) -> None:
@@ -229,7 +224,7 @@ class Owner(Tally):
                 it is started in any case.
         """
         with self._starting:
-            if self._running is not None:
+            if self._server is not None:
                 return
             is_local = self._is_on_one_host
             try:
@@ -242,29 +237,20 @@ class Owner(Tally):
                 return
             if found is None:
                 return
-            self._running, self.reports.address = found, found.address
-        threading.Thread(
-            target=_read_on,
-            args=(weakref.ref(self), found),
-            name="sparkawait-reports",
-            daemon=True,
-        ).start()
+            self._server, self.reports.address = found, found.address
+        self.listen_to(_looks_at(found), self._take_published)
 
-    def take_published(self) -> None:
+    def _take_published(self, running: RunningServer) -> None:
         """Takes the reports that have come to the server."""
-        if self._running is None:
-            return
         # Who looks at the sums has those that another thread has just begun to take.
         with self._reading:
-            for text in self._running.server.take_published():
-                try:
-                    self.take(read(text))
-                except Exception as error:  # noqa: BLE001 - of another version, or nobody's
-                    _logger.warning("a report was not understood: %s", type(error).__name__)
+            for text in running.server.take_published():
+                self.take_text(text)
 
     def catch_up(self) -> None:
         """Takes the reports that have come, and those of tasks that failed and could send none."""
-        self.take_published()
+        if self._server is not None:
+            self._take_published(self._server)
         # On one host nothing is between a task and the server.
         is_told = self._is_on_one_host and self.reports.address is not None
         if is_told or self.reports.accumulator is None:
@@ -276,22 +262,21 @@ class Owner(Tally):
         if context is None:
             return
         try:
-            for report in in_errors(_errors_of_tasks(context), self.reports.mark):
-                if report["task"] not in self._read_of_errors:
-                    self._read_of_errors.add(report["task"])
+            found = list(in_errors(_errors_of_tasks(context), self.reports.mark))
+            for report in found:
+                if report["task"] not in self._in_errors:
                     self.take(report)
+            # What Spark has forgotten does not come again.
+            self._in_errors = {report["task"] for report in found}
         except Py4JError as error:
             _logger.warning("the metrics of failed tasks cannot be read from this Spark: %s", error)
 
 
-def _read_on(owner: weakref.ref[Owner], running: RunningServer) -> None:
-    """Has an owner take the reports that come, as long as it lives."""
-    while owner() is not None:
-        if running.server.wait_published(_PATIENCE):
-            found = owner()
-            if found is not None:
-                found.take_published()
-            del found
+def _looks_at(running: RunningServer) -> Iterator[RunningServer]:
+    """Yields the server whenever something has come, and now and then."""
+    while True:
+        running.server.wait_published(_PATIENCE)
+        yield running
 
 
 def _errors_of_tasks(context: Any) -> Iterator[str]:

@@ -24,12 +24,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from sparkawait._worker.metrics import TaskMetrics, merge, of_one_task
 from sparkawait.spark.interrupts import is_cancelled
 from sparkawait.spark.reports import Report
-from sparkawait.spark.screens import PAUSE_UNSEEN, STOPPED, Screen, Spark, screen_of
+from sparkawait.spark.screens import PAUSE_UNSEEN, STOPPED, AskedOfSpark, Screen, screen_of
 
 __all__ = ["Actions", "Progress"]
 
@@ -330,18 +328,18 @@ class Actions:
     """The actions of an application in which calls are made.
 
     Args:
-        spark: A session of the application, or what is known of it.
-        lost: Takes the last report of a task that has ended without a word, as one that failed.
+        spark: What is known of the application otherwise.
+        lost: Takes the last report of a task that has ended without a word.
         is_on_one_host: Whether the standard error of workers is that of the driver, also in a
             notebook.
     """
 
     def __init__(
-        self, spark: SparkSession | Spark, lost: Callable[[Report], None], *, is_on_one_host: bool
+        self, spark: AskedOfSpark, lost: Callable[[Report], None], *, is_on_one_host: bool
     ) -> None:
         """Watches nothing yet."""
         self._is_on_one_host = is_on_one_host
-        self._spark = spark if isinstance(spark, Spark) else Spark(spark)
+        self._spark = spark
         self._lost = lost
         self._changed = threading.Condition()
         self._actions: dict[str, _Action] = {}
@@ -349,9 +347,7 @@ class Actions:
         self._stopped_until = -1
 
     def take(self, report: Report) -> None:
-        """Takes a report of a task."""
-        if report["of_stream"]:
-            return
+        """Takes a report of a task that is not of a stream."""
         key = report["action"] or f"stage {report['stage']}"
         now = time.monotonic()
         with self._changed:
@@ -510,7 +506,7 @@ class Actions:
         with self._changed:
             running = action.running
         for report in running:
-            self._lost({**report, "end": "failed"})
+            self._lost(report)
         with self._changed:
             self._actions.pop(key, None)
         seconds = time.monotonic() - action.begun

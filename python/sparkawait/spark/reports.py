@@ -23,20 +23,21 @@ import json
 import logging
 import os
 import re
-import socket
-import ssl
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypedDict
-from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 from uuid import uuid4
 
 from pyspark import TaskContext
 from pyspark.accumulators import AccumulatorParam
 
+from sparkawait._checks import warn_once
 from sparkawait._plan.plan import Chain
 from sparkawait._worker.metrics import TaskMetrics, by_call
+from sparkawait.exceptions import ConfigurationError
+from sparkawait.secrets import Secret
+from sparkawait.spark.messages import RefusedError, publish
 from sparkawait.spark.shipment import add_to_what_is_said
 
 if TYPE_CHECKING:
@@ -50,14 +51,15 @@ __all__ = [
     "Report",
     "Reports",
     "TaskReport",
-    "connected",
     "in_errors",
     "read",
 ]
 
 _logger = logging.getLogger("sparkawait")
 _EXECUTION = "spark.sql.execution.id"
-_QUERY = "sql.streaming.queryId"
+_QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
+_RUN = "spark.jobGroup.id"
+"""Of a streaming query: the job group of each of its runs has a name of its own."""
 _TAGS = "spark.job.tags"
 OWN_TAG = "sparkawait-"
 """How our tags of jobs begin."""
@@ -70,14 +72,12 @@ _PATIENCE_AT_THE_END = 2.0
 """The same of the last one. Spark waits so long for a worker whose task it has killed."""
 _SILENCE = 30.0
 """Seconds without a try after one that has not reached the driver."""
-_SILENT_UNTIL: dict[str, float] = {}
+_SILENT_UNTIL: dict[str | Secret, float] = {}
 """Until when this process sends nothing to an address."""
 _MOST_WARNINGS = 20
 _MOST_OF_A_WARNING = 500
 _MOST_TEXT = 60_000
 """Bytes of a report; the server hangs up on who says more than 64 KiB at once."""
-_MOST_REPLY = 1024
-_LEAST_PATIENCE = 0.05
 LOGGER = "sparkawait.metrics"
 """Logs what tasks count whose session keeps it for its client."""
 _KEEPS_LOGS = "PYSPARK_SPARK_SESSION_UUID"
@@ -90,11 +90,13 @@ class Report(TypedDict):
 
     Attributes:
         task: Names the run of these calls in a task; no other one has the same.
+        number: Which one of its reports this is, from 1.
         stage: Its stage.
         partition: Its partition.
         attempt: How often it was run before.
         action: The execution of Spark SQL that it belongs to; nothing for an action on an RDD.
-        of_stream: Whether it belongs to a streaming query.
+        query: The streaming query that it belongs to, if it does.
+        batch: Names its micro-batch among those of all runs of the query.
         tags: Our own tags of its job.
         calls: For each call of its chain the function's name, the object that counts it, if there
             is one, and the counts.
@@ -106,11 +108,13 @@ class Report(TypedDict):
     """
 
     task: str
+    number: int
     stage: int
     partition: int
     attempt: int
     action: str
-    of_stream: bool
+    query: str
+    batch: str
     tags: list[str]
     calls: list[tuple[str, str | None, TaskMetrics]]
     bounds: dict[str, tuple[int, float]]
@@ -124,7 +128,7 @@ class Reports:
 
     Args:
         accumulator: That of the application; ``None`` on Spark Connect, which has none.
-        address: The driver's server, with its secret, if there is one.
+        address: The driver's server, with its secret, if there is one; or a Redis.
         counted_by: Which `sparkawait.Metrics` counts each call.
         mark: Tells reports in errors and logs from what else may be there.
         channel: Where they are published at a Redis that others use, too.
@@ -133,7 +137,7 @@ class Reports:
     def __init__(
         self,
         accumulator: Accumulator[list[Report]] | None,
-        address: str | None,
+        address: str | Secret | None,
         counted_by: Sequence[str | None] = (),
         mark: str = "",
         channel: str | None = None,
@@ -168,7 +172,7 @@ class TaskReport:
     def __init__(self, reports: Reports, chain: Chain, context: TaskContext | None) -> None:
         """Has told nothing."""
         self.totals: TaskMetrics = {}
-        self._task = uuid4().hex
+        self._task, self._told = uuid4().hex, 0
         self._warned = 0 if context is None else _warnings().count
         self._reports, self._chain, self._context = reports, chain, context
 
@@ -222,12 +226,17 @@ class TaskReport:
         try:
             own = "reports" if end is None else "ends"
             publish(address, self._reports.channel or own, text, patience)
+        except ConfigurationError as error:
+            # It costs no row.
+            warn_once("reports of tasks do not reach who counts them: %s", str(error))
+            _SILENT_UNTIL[address] = monotonic() + _SILENCE
+            return False
         except OSError as error:
             # Not at level WARNING: where the driver cannot be reached, its limits say so.
             _logger.info("a report has not reached the driver: %s", error)
             # A port that a firewall drops would hold up the rows of the task each second. One that
             # answers does not.
-            if not isinstance(error, _RefusedError):
+            if not isinstance(error, RefusedError):
                 _SILENT_UNTIL[address] = monotonic() + _SILENCE
             return False
         return True
@@ -248,6 +257,7 @@ class TaskReport:
     def _report(
         self, context: TaskContext, end: str | None, *, with_channels: bool = False
     ) -> Report:
+        self._told += 1
         totals, counts = self.totals, by_call(self._chain, self.totals)
         if not with_channels:
             totals = {name: of for name, of in totals.items() if name not in _CHANNELS}
@@ -260,11 +270,13 @@ class TaskReport:
         terms = ((it.function_name, it.options.on_error) for it in self._chain.operators)
         return Report(
             task=self._task,
+            number=self._told,
             stage=context.stageId(),
             partition=context.partitionId(),
             attempt=context.attemptNumber(),
             action=context.getLocalProperty(_EXECUTION) or "",
-            of_stream=context.getLocalProperty(_QUERY) is not None,
+            query=context.getLocalProperty(_QUERY) or "",
+            batch=" ".join(context.getLocalProperty(it) or "" for it in (_RUN, _BATCH)),
             tags=[it for it in tags if it.startswith(OWN_TAG)],
             calls=list(zip(names, by, counts, strict=True)),
             bounds={name: it.terms_of_job for name, it in terms if it.terms_of_job is not None},
@@ -272,104 +284,6 @@ class TaskReport:
             warnings=_warnings().since(self._warned),
             end=end,
         )
-
-
-class _RefusedError(OSError):
-    """The server of the driver has answered that it does not take a report."""
-
-
-def publish(address: str, channel: str, message: str, patience: float) -> None:
-    """Publishes a message at the server of the driver, and waits until it is there.
-
-    Args:
-        address: The server, with its secret.
-        channel: Where; ``"ends"``: the last message of its task.
-        message: The message.
-        patience: Seconds that this may take.
-
-    Raises:
-        OSError: If the server cannot be reached, or refuses it.
-    """
-    # As any client of Redis does it; a server has a connection of a worker for moments.
-    until = monotonic() + patience
-    with connected(address, patience) as connection:
-        # One who hears it.
-        _say(connection, ("PUBLISH", channel, message), b":1\r\n", until)
-
-
-def _say(connection: socket.socket, words: Sequence[str], wanted: bytes, until: float) -> None:
-    connection.settimeout(max(until - monotonic(), _LEAST_PATIENCE))
-    connection.sendall(_command(words))
-    reply = b""
-    while not reply.endswith(b"\n") and len(reply) < _MOST_REPLY:
-        more = connection.recv(_MOST_REPLY)
-        if not more:
-            break
-        reply += more
-    if not reply.startswith(wanted):
-        refused = reply.decode("ascii", "replace").strip() or "nothing"
-        msg = f"the server of reports answers {refused}"
-        raise _RefusedError(msg)
-
-
-def connected(address: str, patience: float) -> socket.socket:
-    """Returns a connection to a server of reports, which knows who it is.
-
-    Args:
-        address: The server, with its secret: that of the driver, or a Redis.
-        patience: Seconds that this may take.
-
-    Raises:
-        OSError: If the server cannot be reached, or refuses it.
-    """
-    where, until = urlsplit(address), monotonic() + patience
-    connection = _connected(where, patience)
-    try:
-        if where.scheme in {"rediss", "valkeys"}:
-            connection.settimeout(max(until - monotonic(), _LEAST_PATIENCE))
-            connection = _tls().wrap_socket(connection, server_hostname=where.hostname)
-        secret, user = _secret_of(where), unquote(where.username or "")
-        if secret:
-            _say(connection, ("AUTH", *([user] if user else []), secret), b"+OK", until)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-@functools.cache
-def _tls() -> ssl.SSLContext:
-    """Returns what takes 27 ms to make: the certificates that this machine trusts."""
-    return ssl.create_default_context()
-
-
-def _secret_of(where: SplitResult) -> str:
-    return unquote(where.password or "") or parse_qs(where.query).get("pass", [""])[0]
-
-
-def _connected(where: SplitResult, patience: float) -> socket.socket:
-    if where.scheme not in {"redis+unix", "unix"}:
-        try:
-            port = where.port or 6379
-        except ValueError:
-            # It may be a part of a password with a slash in it.
-            msg = "its port is not a number; percent-encode a password"
-            raise OSError(msg) from None
-        return socket.create_connection((where.hostname or "", port), patience)
-    connection = socket.socket(socket.AF_UNIX)
-    try:
-        connection.settimeout(patience)
-        connection.connect(unquote(where.path))
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _command(words: Sequence[str]) -> bytes:
-    encoded = [word.encode() for word in words]
-    sized = b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in encoded)
-    return b"*%d\r\n%s" % (len(encoded), sized)
 
 
 class _Warnings(logging.Filter):

@@ -16,7 +16,17 @@ from typing import Any, Protocol
 
 from pyspark.sql import SparkSession
 
-__all__ = ["PAUSE_UNSEEN", "STOPPED", "Log", "Notebook", "Screen", "Spark", "Terminal", "screen_of"]
+__all__ = [
+    "PAUSE_UNSEEN",
+    "STOPPED",
+    "AskedOfSpark",
+    "Log",
+    "Notebook",
+    "Screen",
+    "Spark",
+    "Terminal",
+    "screen_of",
+]
 
 _logger = logging.getLogger("sparkawait")
 _VARIABLE = "SPARKAWAIT_PROGRESS"
@@ -34,8 +44,36 @@ STOPPED = "by sparkawait's job.stop()"
 """Why a job was cancelled."""
 
 
+class AskedOfSpark(Protocol):
+    """What there is to ask of an application; any question may find that it is gone."""
+
+    def tasks_of(self, stages: set[int]) -> tuple[int, int] | None:
+        """Returns how many tasks of some stages have ended, and how many there are."""
+        ...
+
+    def has_ended(self, action: str, stages: set[int]) -> bool:
+        """Tells whether an action has ended."""
+        ...
+
+    def newest(self) -> int:
+        """Returns the number of the newest execution of Spark SQL; -1 if there was none."""
+        ...
+
+    def cancel(self, stages: set[int], reason: str = STOPPED) -> int:
+        """Cancels the jobs that run some of these stages; returns how many there were."""
+        ...
+
+    def hide_bar(self) -> None:
+        """Has Spark's own bar wait for half a second more."""
+        ...
+
+    def says_no(self) -> bool:
+        """Tells whether the user wants no progress of Spark either."""
+        ...
+
+
 class Spark:
-    """What Spark knows of an application; any question may find that it is gone.
+    """What Spark knows of an application on its driver.
 
     Args:
         spark: A session of it.
@@ -125,7 +163,7 @@ class Terminal:
 
     pause = _PAUSE
 
-    def __init__(self, spark: Spark) -> None:
+    def __init__(self, spark: AskedOfSpark) -> None:
         """Has shown nothing."""
         self._spark = spark
         self._is_shown = False
@@ -204,7 +242,7 @@ class Log:
         _logger.info("%s", line.removeprefix("sparkawait: "))
 
 
-def screen_of(spark: Spark) -> Screen:
+def screen_of(spark: AskedOfSpark) -> Screen:
     """Returns where progress is shown now."""
     said = os.environ.get(_VARIABLE, "")
     log = Log(PAUSE_UNSEEN)

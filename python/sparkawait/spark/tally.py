@@ -6,19 +6,24 @@ Used from any thread, in the process of the user.
 
 from __future__ import annotations
 
+import logging
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 from sparkawait._worker.metrics import SumsOfTasks, TaskMetrics, complete, merge
 from sparkawait.metrics import Metrics, fed_by
 from sparkawait.spark.job_limits import Counts, JobLimits
 from sparkawait.spark.progress import Actions
-from sparkawait.spark.reports import Report, Reports
+from sparkawait.spark.reports import Report, Reports, read
+from sparkawait.spark.screens import AskedOfSpark
 
-__all__ = ["Tally"]
+__all__ = ["Tally", "weakly"]
 
+_logger = logging.getLogger("sparkawait")
+_One = TypeVar("_One")
 _MOST_ENDED = 100_000
 """Tasks that have ended; a report of theirs may still be on its way."""
 _MOST_NAMES = 1_000
@@ -28,6 +33,10 @@ _MOST_NAMES = 1_000
 class Tally:
     """Takes the reports of all tasks of an application.
 
+    Args:
+        spark: What is known of it otherwise.
+        is_on_one_host: Whether its workers are on this host.
+
     Attributes:
         reports: How tasks reach it.
         actions: What runs.
@@ -35,9 +44,8 @@ class Tally:
     """
 
     reports: Reports
-    actions: Actions
 
-    def __init__(self) -> None:
+    def __init__(self, spark: AskedOfSpark, *, is_on_one_host: bool) -> None:
         """Has heard of no task."""
         self._lock = threading.Lock()
         self._taking = threading.RLock()
@@ -46,7 +54,12 @@ class Tally:
         self._counted_in: weakref.WeakValueDictionary[str, SumsOfTasks] = (
             weakref.WeakValueDictionary()
         )
+        self._running: dict[str, int] = {}
+        """The number of the last report of each task that runs."""
+        # Of streams, by query and micro-batch.
+        self._of_streams: dict[str, dict[str, dict[str, Report]]] = {}
         self.limits = JobLimits(self._counts)
+        self.actions = Actions(spark, weakly(self.lose), is_on_one_host=is_on_one_host)
 
     def catch_up(self) -> None:
         """Takes what tasks have told by now."""
@@ -58,21 +71,65 @@ class Tally:
         return name
 
     def take(self, report: Report) -> bool:
-        """Takes a report; returns whether it is of a task that had not ended."""
+        """Takes a report; returns whether it says something new of a task that had not ended."""
         # One after the other, or what a task said before its end might come to its action after
         # that, and count twice. Who logs a warning of it may ask for the sums, in the same thread.
         with self._taking:
             is_new = self._count(report)
-            if is_new:
+            if is_new and report["query"]:
+                self._take_of_stream(report)
+            elif is_new:
                 self.actions.take(report)
             return is_new
+
+    def lose(self, report: Report) -> None:
+        """Takes the last report of a task that has ended without a word."""
+        self.take({**report, "end": "failed"})
+
+    def take_text(self, text: str) -> None:
+        """Takes a report that has come as text."""
+        try:
+            self.take(read(text))
+        except Exception as error:  # noqa: BLE001 - of another version, or nobody's
+            _logger.warning("a report was not understood: %s", type(error).__name__)
+
+    def listen_to(self, messages: Iterable[_One], hear: Callable[[_One], object]) -> None:
+        """Has a method of it hear messages, in a thread, as long as somebody has this object."""
+        arguments = (weakref.WeakMethod(hear), messages)
+        name = "sparkawait-reports"
+        threading.Thread(target=_hear_on, args=arguments, name=name, daemon=True).start()
+
+    def _take_of_stream(self, report: Report) -> None:
+        """Ends what an earlier micro-batch has left: a worker that was killed says no more."""
+        batches = self._of_streams.setdefault(report["query"], {})
+        tasks = batches.setdefault(report["batch"], {})
+        if report["end"] is None:
+            tasks[report["task"]] = report
+        else:
+            tasks.pop(report["task"], None)
+        # Stages have numbers, and one batch of a query follows the other.
+        for batch, others in list(batches.items()):
+            if batch != report["batch"]:
+                for other in list(others.values()):
+                    if other["stage"] < report["stage"]:
+                        self.lose(other)
+            if not others:
+                batches.pop(batch, None)
+        if not batches:
+            self._of_streams.pop(report["query"], None)
 
     def _count(self, report: Report) -> bool:
         task, end = report["task"], report["end"]
         with self._lock:
-            if task in self._ended:
+            # One that nobody waited for any more may come behind the next one.
+            if task in self._ended or (
+                end is None and report["number"] <= self._running.get(task, 0)
+            ):
                 return False
-            if end is not None:
+            if end is None:
+                self._running[task] = report["number"]
+            else:
+                self._running.pop(task, None)
                 self._ended[task] = None
                 if len(self._ended) > _MOST_ENDED:
                     self._ended.popitem(last=False)
@@ -118,3 +175,24 @@ class Tally:
         counted = None if by is None else self._counted_in.get(by)
         if counted is not None:
             yield counted
+
+
+def weakly(method: Callable[[Report], object]) -> Callable[[Report], None]:
+    """Returns what calls a method as long as somebody else has its object."""
+    known = weakref.WeakMethod(method)
+
+    def call(report: Report) -> None:
+        found = known()
+        if found is not None:
+            found(report)
+
+    return call
+
+
+def _hear_on(known: weakref.WeakMethod[Callable[[_One], object]], messages: Iterable[_One]) -> None:
+    for message in messages:
+        hear = known()
+        if hear is None:
+            return
+        hear(message)
+        del hear

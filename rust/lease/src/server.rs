@@ -133,9 +133,10 @@ impl Server {
         messages.push_back(message.to_owned());
     }
 
-    /// Returns the messages that have come, oldest first; behind them the last ones of tasks.
+    /// Returns the messages that have come, oldest first. Last ones come before the first ones of tasks that
+    /// have followed.
     pub fn take_published(&mut self) -> Vec<String> {
-        self.published.drain(..).chain(self.last.drain(..)).collect()
+        self.last.drain(..).chain(self.published.drain(..)).collect()
     }
 
     /// Whether a message waits.

@@ -121,11 +121,10 @@ class Port:
         rows: Row | RowGroup | list[Row],
         error: BaseException,
         kind: str,
-        retry: bool,
-        delay: float | None,
-        pause: float | None,
+        asks: tuple[bool, float | None, float | None],
+        called: bool,
     ) -> None: ...
-    def divide(self, rows: list[Row] | RowGroup, error: BaseException) -> None: ...
+    def divide(self, rows: list[Row] | RowGroup, error: BaseException, called: bool) -> None: ...
 
 @final
 class Task:

@@ -47,6 +47,10 @@ class FakePort:
         self._waiting = []
         self._attempts = {}
         self.parts = []
+        self.begun = []
+        """The rows of each call that has begun."""
+        self.left_out = []
+        """Rows that came back without a call."""
         self.results = {}
         self.retries = {}
         self.failures = {}
@@ -79,6 +83,7 @@ class FakePort:
 
     def started(self, rows):
         """Is told when calls begin; says whether the task may still count them."""
+        self.begun.append([row.id for row in rows])
         return not self.has_ended
 
     def try_complete(self, columns, rows, results):
@@ -93,17 +98,21 @@ class FakePort:
             self.retries[row.id] = retry[index] if retry is not None else None
         assert values == []
 
-    def fail(self, row, error, kind, *wishes):
+    def fail(self, row, error, kind, wishes, called):
         assert row.id not in self.failures
         retry, delay, pause = wishes
+        if not called:
+            self.left_out.append(row.id)
         self.failures[row.id] = (error, kind, retry, delay)
         if pause is not None:
             self.pauses[row.id] = pause
 
-    def divide(self, rows, error):
+    def divide(self, rows, error, called):
         self.parts.append([row.id for row in rows])
+        if not called:
+            self.left_out += self.parts[-1]
         if self.gives_back:
-            self.send([again(row, row.attempt + 1) for row in rows])
+            self.send([again(row, row.attempt + called) for row in rows])
 
 
 class Session:

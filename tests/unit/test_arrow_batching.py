@@ -344,17 +344,18 @@ class Group(list):
 
 
 @pytest.mark.parametrize(
-    ("forgotten", "answered", "failed"),
+    ("forgotten", "answered", "left_out"),
     [
         ([{11, 13, 17, 19}], [[7]], []),
-        ([{7}], [[7]], []),
+        ([{13}], [[7]], [[11], [17, 19]]),
+        ([{7}], [], [[11, 13, 17, 19]]),
         ([{7}, {11, 13, 17}, {19}], [], []),
         ([{11, 13, 17, 19}, {7}], [], []),
         ([{11, 13, 17, 19, 7}], [], []),
     ],
 )
 def test_a_row_that_is_called_for_alone_is_one_of_those_that_are_wanted(
-    forgotten, answered, failed
+    forgotten, answered, left_out
 ):
     async def run():
         is_called, may_answer = asyncio.Event(), asyncio.Event()
@@ -369,28 +370,28 @@ def test_a_row_that_is_called_for_alone_is_one_of_those_that_are_wanted(
             results=SimpleNamespace(of=lambda returned, _: returned),
             replies=SimpleNamespace(
                 finish_group=lambda rows, _: finished.append(list(rows)),
-                fail=lambda rows, *_: told.append(list(rows)),
+                fail=lambda rows, *_, **__: told.append(list(rows)),
             ),
             port=SimpleNamespace(started=lambda _: True),
             loop=asyncio.get_running_loop(),
             context=contextvars.copy_context(),
             call_done=lambda _: None,
-            call_again=lambda *part: again.append(part),
+            call_again=lambda _, numbers, *__, called: again.append((list(numbers), called)),
             invoke=invoke,
             function_name="f",
             counts_requests=False,
             splits=True,
         )
-        doubt = Doubt(error=ValueError("why"))
+        doubt = Doubt(error=ValueError("why"), rows=5)
         call = ArrowCall(runner, Line(None), Group([7, 11, 13, 17, 19]), doubt)
         await is_called.wait()
         for ids in forgotten:
             call.cancel_rows(ids)
         may_answer.set()
         await asyncio.wait([call.task])
-        return finished, told
+        return finished, told, again
 
-    assert asyncio.run(run()) == (answered, failed)
+    assert asyncio.run(run()) == (answered, [], [(numbers, False) for numbers in left_out])
 
 
 def test_a_call_that_raises_is_made_again_for_its_rows():

@@ -63,6 +63,10 @@ def test_an_outage_is_not_multiplied(session, rows):
     assert calls == [[*range(64)], [0], [10], [20], [30], [40], [50]]
     told = {row: error.args[0] for row, (error, *_) in port.failures.items()}
     assert told == dict.fromkeys(range(64), 1) | {0: 2, 10: 3, 20: 4, 30: 5, 40: 6, 50: 7}
+    # An attempt begins with the call that is for its row, and with no other one.
+    assert port.begun == calls
+    assert {port.left_out.count(row) for row in (0, 10, 20, 30, 40, 50)} == {*range(6)}
+    assert port.left_out.count(63) == 6
 
 
 @pytest.mark.parametrize(
@@ -123,6 +127,34 @@ def test_rows_that_nobody_waits_for_are_not_called_for_alone(session, rows):
     one.turn()
     assert sorted(port.results) == [1, 4]
     assert sorted(port.failures) == [0]
+
+
+def test_a_row_whose_own_call_takes_too_long_is_one_that_was_not_answered(session, rows):
+    """Its attempt has a time of its own, which ends its call, and no call of the others."""
+    gates, calls = [], []
+
+    @async_function("y bigint", batch=SPLITTING)
+    async def wait(rows):
+        calls.append([row["x"] for row in rows])
+        gates.append(asyncio.get_running_loop().create_future())
+        await gates[-1]
+        return [{"y": row["x"]} for row in rows]
+
+    one = session(wait)
+    one.run(*rows(8))
+    gates[0].set_exception(ValueError())
+    one.turn()
+    one.run(cancelled=[0])
+    assert gates[1].cancelled()
+    gates[2].set_result(None)
+    one.turn()
+    for gate in gates[3:]:
+        gate.set_result(None)
+    one.turn()
+
+    assert calls == one.port.begun == [[*range(8)], [0], [2], [1, 3, 4], [5, 6, 7]]
+    assert sorted(one.port.results) == [*range(1, 8)]
+    assert one.port.failures == {}
 
 
 def test_without_it_all_rows_of_the_call_fail(session, rows):
@@ -440,10 +472,11 @@ def test_in_a_task_rows_are_found_and_tried_again():
     assert left == {3: 0, 11: 0}
 
 
-def test_the_calls_of_parts_are_no_retries(caplog):
+@pytest.mark.parametrize("error", [RefusedError, ValueError])
+def test_the_calls_of_parts_are_no_retries(caplog, error):
     import pyarrow as pa
 
-    function, calls = poisoned({5, 13, 20})
+    function, calls = poisoned({0, 5, 13, 20}, error=error)
     totals = {}
     options = {"mode": "ordered", "input_schema": None, "on_error": "capture"}
     plan = resolve_unpickled(function=function, **options)
@@ -453,7 +486,7 @@ def test_the_calls_of_parts_are_no_retries(caplog):
         out = list(arrow.run(plan, iter([rows]), on_metrics=totals.update))
 
     values = [row["y"] for batch in out for row in batch.to_pylist()]
-    assert values == [None if x in {5, 13, 20} else 2 * x for x in range(21)]
+    assert values == [None if x in {0, 5, 13, 20} else 2 * x for x in range(21)]
     assert (totals["attempts"], totals["retries"]) == (sum(map(len, calls)), 0)
     assert totals["attempts"] > 2 * 21
     assert not [it for it in caplog.messages if "made again" in it]

@@ -20,7 +20,7 @@ from sparkawait._core import Row, RowGroup
 from sparkawait._plan.plan import Plan
 from sparkawait._values.conversion import Misfit, conversion_to
 from sparkawait._values.kept import ZonesDifferError, kept_as
-from sparkawait._worker.batch_lines import Doubt, Line, asked_alone
+from sparkawait._worker.batch_lines import Doubt, Line
 from sparkawait._worker.batching import BatchRunner, Call, is_of_rows, may_be_of_rows
 from sparkawait._worker.feeder import invalid_column
 from sparkawait._worker.runner import Parts
@@ -129,8 +129,9 @@ class ArrowCall(Call):
         """Forgets these rows; the call is cancelled when nobody waits for it any more."""
         had, left = len(self._wanted), self._wanted.drop(ids)
         if self._alone is not None:
-            had, left = had + 1, left + self._alone.drop(ids)
-        if had and not left:
+            if not self._alone.drop(ids):
+                self.task.cancel()
+        elif had and not left:
             self.cancel()
 
     def cancel(self) -> None:
@@ -146,7 +147,9 @@ class ArrowCall(Call):
         if not len(rows):
             return
         if self.doubt.error is not None and len(rows) > 1:
-            await self._look_for_rows_at_fault(rows, self.doubt.error)
+            await self._ask_one_alone(rows, self.doubt.error)
+            return
+        if not self._begin(rows):
             return
         error = await self._ask(rows)
         if error is None or self._is_cancelled:
@@ -156,13 +159,12 @@ class ArrowCall(Call):
         elif self.doubt.is_proven or is_of_rows(error):
             self._halve(error, self.doubt)
         else:
-            self._call_again(self._wanted, error, Doubt(error=error))
+            doubt = Doubt(error=error, rows=len(self._wanted))
+            self._call_again(self._wanted, error, doubt)
 
     async def _ask(self, rows: RowGroup) -> BaseException | None:
         """Calls for rows; returns what was raised, if they were not answered."""
         runner = self._runner
-        if runner.counts_requests:
-            runner.port.request(rows)
         try:
             returned = await runner.invoke(rows.record_batch())
         except BaseException as error:  # noqa: BLE001 - it is the outcome of the rows
@@ -179,34 +181,42 @@ class ArrowCall(Call):
             return error
         return None
 
-    async def _look_for_rows_at_fault(self, rows: RowGroup, error: BaseException) -> None:
+    async def _ask_one_alone(self, rows: RowGroup, error: BaseException) -> None:
         """Does what a call of a list of rows does."""
-        replies, numbers, is_well = self._runner.replies, rows.numbers(), False
-        for place in asked_alone(len(numbers)):
-            row = self._wanted.take({numbers[place]})
-            if not len(row):
-                continue
-            self._alone = _copy_of(row)
-            its = await self._ask(row)
-            if self._is_cancelled:
-                return
-            self._alone = None
-            is_well = its is None
-            if its is not None:
+        replies, numbers = self._runner.replies, rows.numbers()
+        row = self._wanted.take({numbers[self.doubt.place(len(numbers))]})
+        self._alone, self.size = _copy_of(row), 1
+        if not self._begin(row):
+            return
+        its = await self._ask(row)
+        if self._is_cancelled:
+            return
+        doubt: Doubt | None = Doubt(is_proven=True)
+        if its is not None:
+            doubt = self.doubt.of_next()
+            # One that nobody waits for any more tells nothing.
+            if len(self._alone):
                 replies.fail(row, its)
-            if its is None or not may_be_of_rows(its):
-                break
-        if is_well:
-            self._halve(error, Doubt(is_proven=True))
-        elif len(self._wanted):
-            replies.fail(self._wanted, error)
+                doubt = doubt if may_be_of_rows(its) else None
+        if not len(self._wanted):
+            return
+        if doubt is None:
+            replies.fail(self._wanted, error, called=False)
+        elif doubt.is_proven:
+            self._halve(error, doubt, called=False)
+        else:
+            self._call_again(self._wanted, error, doubt, called=False)
 
-    def _halve(self, error: BaseException, doubt: Doubt) -> None:
-        self._call_again(self._wanted.split(len(self._wanted) // 2), error, doubt)
-        self._call_again(self._wanted, error, doubt)
+    def _halve(self, error: BaseException, doubt: Doubt, *, called: bool = True) -> None:
+        half = self._wanted.split(len(self._wanted) // 2)
+        self._call_again(half, error, doubt, called=called)
+        self._call_again(self._wanted, error, doubt, called=called)
 
-    def _call_again(self, part: RowGroup, error: BaseException, doubt: Doubt) -> None:
-        self._runner.call_again(self.line, part.numbers(), part, error, doubt)
+    def _call_again(
+        self, part: RowGroup, error: BaseException, doubt: Doubt, *, called: bool = True
+    ) -> None:
+        numbers = part.numbers()
+        self._runner.call_again(self.line, numbers, part, error, doubt, called=called)
 
 
 def _copy_of(rows: RowGroup) -> RowGroup:

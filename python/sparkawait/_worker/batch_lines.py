@@ -25,10 +25,23 @@ class Doubt(NamedTuple):
     Attributes:
         is_proven: Its rows: a part of the same call was answered.
         error: What the call raised. Some rows are called for alone, which will tell.
+        rows: How many rows the call had.
+        asked: How many of them were called for alone so far, and were not answered.
     """
 
     is_proven: bool = False
     error: BaseException | None = None
+    rows: int = 0
+    asked: int = 0
+
+    def place(self, left: int) -> int:
+        """Returns the place of the row to call for alone, among those that are left."""
+        return min(asked_alone(self.rows)[self.asked] - self.asked, left - 1)
+
+    def of_next(self) -> Doubt | None:
+        """Returns what is in doubt once that row failed, too; ``None``: the service is to blame."""
+        asked = self.asked + 1
+        return self._replace(asked=asked) if asked < len(asked_alone(self.rows)) else None
 
 
 def asked_alone(rows: int) -> range:

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from sparkawait._core import Row
 from sparkawait._plan.plan import Plan
-from sparkawait._worker.batch_lines import CallSize, Divided, Doubt, Line, Timers, asked_alone
+from sparkawait._worker.batch_lines import CallSize, Divided, Doubt, Line, Timers
 from sparkawait._worker.runner import Parts, Runner
 from sparkawait.exceptions import (
     AsyncFunctionError,
@@ -90,6 +90,8 @@ class BatchRunner(Runner):
         part: Any,
         error: BaseException,
         doubt: Doubt | None = None,
+        *,
+        called: bool = True,
     ) -> None:
         """Has rows of a call that failed called again, together if they come in time.
 
@@ -99,11 +101,12 @@ class BatchRunner(Runner):
             part: The rows, or a group of them; there may be none.
             error: What the call has raised.
             doubt: Whom it is laid to if a call for them fails, too.
+            called: Whether the call was for them. Else they were left out of it.
         """
         if len(part):
             # Before the operator hears of it: they may come back at once.
             self._divided.add(attempts, self._new_line(line.key, len(part), doubt))
-            self.replies.divide(part, error)
+            self.replies.divide(part, error, called=called)
 
     def _start(self, calls: list[Row]) -> None:
         due = self.loop.time() + self._linger
@@ -228,6 +231,9 @@ class BatchRunner(Runner):
 class Call(ABC):
     """A call for rows of one line, in a task of its own.
 
+    An attempt at a row begins with the call that is for it. So a row of the line that this call
+    leaves out has not begun one, and goes back to the operator as one that was not called.
+
     Args:
         runner: Makes it.
         line: That of the channel of the rows.
@@ -269,9 +275,17 @@ class Call(ABC):
     async def _run(self) -> None:
         # Read by the watchdog.
         function_name = self._runner.function_name  # noqa: F841  # pyright: ignore[reportUnusedVariable]
+        await self._make()
+
+    def _begin(self, rows: Any) -> bool:
+        """Says that these rows are called for now; returns false if nobody counts that any more."""
+        port = self._runner.port
         # Of one that begins behind the end of the task nobody would know.
-        if self._runner.port.started(self._rows):
-            await self._make()
+        if not port.started(rows):
+            return False
+        if self._runner.counts_requests:
+            port.request(rows)
+        return True
 
 
 BatchRunner.entries = BatchRunner.entries_with(Call._run.__code__)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
@@ -288,11 +302,13 @@ class BatchCall(Call):
         """Starts the call."""
         super().__init__(runner, line, rows, doubt)
         self._wanted = {row.__sparkawait_attempt__ for row in rows}
+        self._alone: int | None = None
+        """The attempt at the row that is called for alone."""
 
     def cancel_rows(self, ids: set[int]) -> None:
         """Forgets these rows; the call is cancelled when nobody waits for it any more."""
         self._wanted -= ids
-        if not self._wanted:
+        if not self._wanted or self._alone in ids:
             self.task.cancel()
 
     def cancel(self) -> None:
@@ -307,10 +323,10 @@ class BatchCall(Call):
         if not rows:
             return
         if self.doubt.error is not None and len(rows) > 1:
-            await self._look_for_rows_at_fault(rows, self.doubt.error)
+            await self._ask_one_alone(rows, self.doubt.error)
             return
-        if runner.counts_requests:
-            runner.port.request(rows[0])
+        if not self._begin(rows):
+            return
         has_waited: list[bool] = []
         # In the next turn, which comes before the outcome if the function waits.
         mark = runner.loop.call_soon(has_waited.append, True)  # noqa: FBT003
@@ -329,54 +345,57 @@ class BatchCall(Call):
             if self.doubt.is_proven or is_of_rows(error):
                 self._halve(wanted, error, self.doubt)
             else:
-                self._call_again(wanted, error, Doubt(error=error))
+                self._call_again(wanted, error, Doubt(error=error, rows=len(wanted)))
         else:
             for row in wanted:
                 self._runner.replies.fail(row, error)
 
-    async def _look_for_rows_at_fault(self, rows: list[Row], error: BaseException) -> None:
-        """Calls for some rows alone, in turn.
+    async def _ask_one_alone(self, rows: list[Row], error: BaseException) -> None:
+        """Calls for one of the rows alone; the others are left out.
 
-        Once one is answered, the service is well, and the others are halved. If none is, they fail
-        as their call did.
+        Once one is answered, the service is well, and the others are halved. If it is not, another
+        one is called for alone. If none of these is answered, all fail as their call did.
         """
-        runner, failed = self._runner, dict[Row, BaseException]()
-        answered: Row | None = None
-        for place in asked_alone(len(rows)):
-            row = rows[place]
-            if row.__sparkawait_attempt__ not in self._wanted:
-                continue
-            if runner.counts_requests:
-                runner.port.request(row)
-            try:
-                results = await runner.invoke([row])
-            except BaseException as its:  # noqa: BLE001 - it is the outcome of the row
-                failed[row] = its
-                if not may_be_of_rows(its):
-                    break
-            else:
-                answered = row
-                self._finish([row], results)
-                break
-        rest = [it for it in self._wanted_of(rows) if it is not answered and it not in failed]
-        for row in self._wanted_of(list(failed)):
-            runner.replies.fail(row, failed[row])
-        if answered is not None:
-            self._halve(rest, error, Doubt(is_proven=True))
+        runner = self._runner
+        row = rows[self.doubt.place(len(rows))]
+        self._alone, self.size = row.__sparkawait_attempt__, 1
+        if not self._begin([row]):
             return
-        for row in rest:
-            runner.replies.fail(row, error)
+        doubt: Doubt | None = Doubt(is_proven=True)
+        try:
+            self._finish([row], await runner.invoke([row]))
+        except BaseException as its:  # noqa: BLE001 - it is the outcome of the row
+            doubt = self.doubt.of_next()
+            # One that nobody waits for any more tells nothing.
+            if self._alone in self._wanted:
+                runner.replies.fail(row, its)
+                doubt = doubt if may_be_of_rows(its) else None
+        rest = [it for it in self._wanted_of(rows) if it is not row]
+        if doubt is None:
+            for it in rest:
+                runner.replies.fail(it, error, called=False)
+        elif doubt.is_proven:
+            self._halve(rest, error, doubt, called=False)
+        else:
+            self._call_again(rest, error, doubt, called=False)
 
-    def _halve(self, wanted: list[Row], error: BaseException, doubt: Doubt) -> None:
+    def _halve(
+        self, wanted: list[Row], error: BaseException, doubt: Doubt, *, called: bool = True
+    ) -> None:
         half = len(wanted) // 2
-        self._call_again(wanted[:half], error, doubt)
-        self._call_again(wanted[half:], error, doubt)
+        self._call_again(wanted[:half], error, doubt, called=called)
+        self._call_again(wanted[half:], error, doubt, called=called)
 
     def _call_again(
-        self, part: list[Row], error: BaseException, doubt: Doubt | None = None
+        self,
+        part: list[Row],
+        error: BaseException,
+        doubt: Doubt | None = None,
+        *,
+        called: bool = True,
     ) -> None:
         attempts = [row.__sparkawait_attempt__ for row in part]
-        self._runner.call_again(self.line, attempts, part, error, doubt)
+        self._runner.call_again(self.line, attempts, part, error, doubt, called=called)
 
     def _set_apart(
         self,

@@ -244,6 +244,7 @@ class Replies:
         kind: ErrorKind = ErrorKind.USER_FUNCTION_FAILED,
         *,
         final: bool = False,
+        called: bool = True,
     ) -> None:
         """Takes the exception that ended an attempt at `row`. Raises nothing.
 
@@ -252,17 +253,24 @@ class Replies:
             error: The exception; a predicate that raises replaces it.
             kind: Stable name of the case.
             final: Whether the row is not to be tried again, whatever the strategy says.
+            called: Whether a call was made for it. Else it has failed before, in another one.
         """
         try:
-            self._fail(row, error, kind, final=final)
+            self._fail(row, error, kind, final=final, called=called)
         except BaseException as broken:  # noqa: BLE001 - a row without an outcome would hang
             msg = f"the exception, a `{type(error).__qualname__}`, cannot be read"
             told = AsyncFunctionError(msg, ErrorKind.USER_FUNCTION_FAILED)
             told.__cause__ = broken
-            self._port.fail(row, told, kind.value, False, None, None)  # noqa: FBT003
+            self._port.fail(row, told, kind.value, (False, None, None), called)
 
     def _fail(
-        self, row: Row | RowGroup | list[Row], error: BaseException, kind: ErrorKind, *, final: bool
+        self,
+        row: Row | RowGroup | list[Row],
+        error: BaseException,
+        kind: ErrorKind,
+        *,
+        final: bool,
+        called: bool,
     ) -> None:
         _explain(error)
         wants_retry, delay = False, None
@@ -279,19 +287,22 @@ class Replies:
                 delay = self._retry.delay_after(error)
         if self.remarks:
             self.remarks.send(self._port)
-        self._port.fail(row, told, kind.value, wants_retry, delay, pause)
+        self._port.fail(row, told, kind.value, (wants_retry, delay, pause), called)
 
-    def divide(self, part: list[Row] | RowGroup, error: BaseException) -> None:
+    def divide(
+        self, part: list[Row] | RowGroup, error: BaseException, *, called: bool = True
+    ) -> None:
         """Takes the exception that ended a call which is made again for a part of its rows.
 
         Args:
             part: Those rows; they come back as other attempts.
             error: The exception.
+            called: Whether the call was for them. Else they were left out of it.
         """
         _explain(error)
         if self.remarks:
             self.remarks.send(self._port)
-        self._port.divide(part, error)
+        self._port.divide(part, error, called)
 
     def _flush(self) -> None:
         if self.remarks:
@@ -321,7 +332,7 @@ class Replies:
                     self._port.complete(built.rows, built.batch, built.counts, retries)
         except BaseException as error:  # noqa: BLE001 - a row without an outcome would hang
             for row in rows:
-                self._port.fail(row, error, ErrorKind.INTERNAL.value, False, None, None)  # noqa: FBT003
+                self._port.fail(row, error, ErrorKind.INTERNAL.value, (False, None, None), True)  # noqa: FBT003
 
     def _ask(
         self, rows: list[Row], results: list[object]

@@ -217,6 +217,17 @@ impl Port {
     }
 }
 
+/// Whether a failure asks for another attempt, after how many seconds, and for how many nobody is to call.
+type Asks = (bool, Option<f64>, Option<f64>);
+
+/// Returns the same for rows that no call was made for: they tell nothing of their destination.
+fn left_out(mut failures: Vec<FailedCall>) -> Vec<FailedCall> {
+    for failed in &mut failures {
+        (failed.sign, failed.pause) = (CallSign::NotCalled, None);
+    }
+    failures
+}
+
 /// Returns the attempts that `rows` stand for: a list of rows, a group of them, or one.
 fn attempts(rows: &Bound<'_, PyAny>) -> PyResult<Vec<AttemptId>> {
     if let Ok(rows) = rows.cast::<PyList>() {
@@ -326,10 +337,17 @@ impl Port {
     }
 
     /// Ends a call that has failed for some of its rows: those that are called again together, in a part.
-    fn divide(&self, rows: &Bound<'_, PyAny>, error: Bound<'_, PyAny>) -> PyResult<()> {
+    /// Those that were not `called` were left out of it.
+    fn divide(
+        &self,
+        rows: &Bound<'_, PyAny>,
+        error: Bound<'_, PyAny>,
+        called: bool,
+    ) -> PyResult<()> {
         let (py, error) = (rows.py(), PyErr::from_value(error));
         let failure = call_failure(py, error, ErrorKind::UserFunctionFailed);
         let failures = FailedCall::in_part(&attempts(rows)?, &failure);
+        let failures = if called { failures } else { left_out(failures) };
         self.replies.send(ReplyGroup { failures, ..ReplyGroup::default() });
         Ok(())
     }
@@ -340,11 +358,10 @@ impl Port {
         rows: &Bound<'_, PyAny>,
         error: Bound<'_, PyAny>,
         kind: &str,
-        retry: bool,
-        delay: Option<f64>,
-        pause: Option<f64>,
+        asks: Asks,
+        called: bool,
     ) -> PyResult<()> {
-        let py = rows.py();
+        let (py, (retry, delay, pause)) = (rows.py(), asks);
         let retry = match delay.map(Duration::try_from_secs_f64) {
             _ if !retry => Retry::No,
             Some(Ok(delay)) => Retry::After(delay),
@@ -360,7 +377,8 @@ impl Port {
             let sign = if pause.is_some() { CallSign::Overloaded } else { failed.sign };
             FailedCall { sign, pause: pause.filter(|it| !it.is_zero()), ..failed }
         };
-        let failures = attempts(rows)?.into_iter().map(failed).collect();
+        let failures: Vec<_> = attempts(rows)?.into_iter().map(failed).collect();
+        let failures = if called { failures } else { left_out(failures) };
         self.replies.send(ReplyGroup { failures, ..ReplyGroup::default() });
         Ok(())
     }

@@ -127,7 +127,8 @@ pub enum Retry {
     After(Duration),
     /// The call was of several records, and its failure says nothing of this one. It is called again at
     /// once, together with some of the others: in a *part*. That is another call, which takes permits
-    /// like any, and no retry: the call and those of its parts are one try of the record.
+    /// like any, and no retry: the call and those of its parts are one try of the record. One that
+    /// was handed over for a call and left out of it asks for the same, with [`CallSign::NotCalled`].
     InPart {
         /// How many records the part has that begins with this one; 0 if this one goes along with
         /// those before it.

@@ -100,21 +100,24 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
                 channels.forget_price(entry);
                 channels.end_call(channel, nanos);
             } else {
-                outage_handler::note(
-                    channels,
-                    &mut self.earlier,
-                    &self.config,
-                    (channel, attempt),
-                    completion.sign,
-                    now,
-                );
+                // One that was left out of a call goes on with what was known before.
+                if is_over || completion.sign != CallSign::NotCalled {
+                    outage_handler::note(
+                        channels,
+                        &mut self.earlier,
+                        &self.config,
+                        (channel, attempt),
+                        completion.sign,
+                        now,
+                    );
+                }
                 channels.finish_call(channel, nanos, now);
             }
         } else if completion.sign.is_reply() {
             self.answered_at = now;
         }
         if !call.is_final {
-            self.try_again(attempt, since, completion, now);
+            self.try_again(attempt, call.run, completion, now);
             return Handled::Retried(nanos);
         }
         let was_retried = attempt.attempt > 1 && self.end_tries(attempt) > 1;
@@ -133,7 +136,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     fn try_again(
         &mut self,
         attempt: AttemptId,
-        since: ProcessingTime,
+        run: Run,
         ended: Completion<R, F>,
         now: ProcessingTime,
     ) {
@@ -141,14 +144,39 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             self.earlier.note_failure(attempt.entry, failure);
         }
         match ended.retry {
-            Retry::InPart { records } => self.call_in_part(attempt, records, now),
-            retry => self.back_off(attempt, since, retry, ended.sign, now),
+            Retry::InPart { records } => {
+                let was_called = ended.sign != CallSign::NotCalled || self.has_timer(run);
+                self.call_in_part(attempt, records, was_called, now);
+            }
+            retry => self.back_off(attempt, run.since, retry, ended.sign, now),
         }
     }
 
+    /// Whether deadlines of an attempt may be armed.
+    const fn has_timer(&self, run: Run) -> bool {
+        let is_timed = self.config.attempt_timeout.is_some() || self.hedging.is_some();
+        is_timed && !run.is_uncalled()
+    }
+
     /// Lets a record wait for a permit for a call of a part, as one does whose back-off is over.
-    fn call_in_part(&mut self, attempt: AttemptId, records: u32, now: ProcessingTime) {
-        self.earlier.note_divided(attempt);
+    ///
+    /// One that was left out of a call, and that no timer knows of, has no attempt less: the next call
+    /// has its number.
+    fn call_in_part(
+        &mut self,
+        mut attempt: AttemptId,
+        records: u32,
+        was_called: bool,
+        now: ProcessingTime,
+    ) {
+        match self.queue.get_mut(attempt.entry) {
+            // The first attempt keeps its number: of a record without one no failure is kept.
+            Some(in_flight) if !was_called && attempt.attempt > 1 => {
+                in_flight.attempt -= 1;
+                attempt.attempt -= 1;
+            }
+            _ => self.earlier.note_divided(attempt),
+        }
         if let Some(channels) = &mut self.channels {
             channels.note_part(attempt.entry, records);
         }

@@ -341,3 +341,63 @@ fn records_whose_calls_began_together_are_called_again_together() {
         assert!(again.iter().all(|it| *it > ProcessingTime::from_nanos(40)), "{again:?}");
     }
 }
+
+/// Has eight records called for together, which fails; then one after the other alone, while the others
+/// are left out. Each call takes 7 ns.
+#[test]
+fn one_that_is_called_for_alone_has_all_the_time_of_an_attempt_and_those_left_out_have_none() {
+    for (begins, attempt_timeout) in [(Begins::WhenSaid, Some(13)), (Begins::AtOnce, None)] {
+        let mut config = Config::new(OutputMode::Unordered, NonZeroUsize::new(8).unwrap());
+        config.timeout = None;
+        config.begins = begins;
+        config.attempt_timeout = attempt_timeout.map(Duration::from_nanos);
+        config.on_failure = FailurePolicy::Emit;
+        let mut operator = AsyncWaitOperator::<u64, (), u64>::new(config);
+        let mut now = ProcessingTime::ZERO;
+        for value in 0..8 {
+            operator.process_element(StreamRecord::new(value, None), None, now).unwrap();
+        }
+        let mut calls: HashMap<u64, u32> = HashMap::new();
+        // All; then three alone, and the last of them takes too long if there is a bound; then the rest.
+        for (called, takes) in [(8, 7), (1, 7), (1, 7), (1, 17), (5, 7)] {
+            let handed: Vec<_> = operator.actions().invoke.drain(..).collect();
+            let (asked, left_out) = handed.split_at(called);
+            for call in asked {
+                *calls.entry(call.value).or_default() += 1;
+                operator.handle_started(call.attempt, now, now);
+            }
+            now = now + Duration::from_nanos(takes);
+            operator.handle_time(now);
+            assert_eq!(
+                std::mem::take(&mut operator.actions().cancel).len(),
+                usize::from(takes == 17 && attempt_timeout.is_some()),
+                "nobody else has run out of time"
+            );
+            let part = |records| Retry::InPart { records };
+            for (index, call) in asked.iter().enumerate() {
+                let ended = match called {
+                    8 if index == 0 => Completion::failed(0, part(8), CallSign::Divided),
+                    8 => Completion::failed(0, part(0), CallSign::Divided),
+                    1 => Completion::failed(call.value, Retry::No, CallSign::Neutral),
+                    _ => Completion::answered((), Retry::No),
+                };
+                operator.handle_completion(call.attempt, ended, now);
+            }
+            let mut records = u32::try_from(left_out.len()).unwrap();
+            for call in left_out {
+                let again = part(std::mem::take(&mut records));
+                let ended = Completion::failed(0, again, CallSign::NotCalled);
+                operator.handle_completion(call.attempt, ended, now);
+            }
+        }
+        let mut count = 0;
+        while let Some(StreamElement::Record(emitted)) = operator.pop_output() {
+            count += 1;
+            assert_eq!(emitted.attempts, calls[&emitted.record.value], "{emitted:?}");
+            assert_eq!(emitted.outcome.is_ok(), emitted.record.value > 2);
+        }
+        assert_eq!(count, 8);
+        let metrics = operator.metrics(now);
+        assert_eq!((metrics.attempts, metrics.parts, metrics.retries), (16, 8, 0), "{begins:?}");
+    }
+}

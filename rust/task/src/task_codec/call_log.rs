@@ -92,6 +92,7 @@ pub(super) struct Entered {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CallEnd {
     answered: Answered,
+    has_failed: bool,
     status: Option<u16>,
 }
 
@@ -121,7 +122,8 @@ impl CallEnd {
             (CallSign::NotCalled, false) => Answered::Uncalled,
             _ => Answered::Called,
         };
-        Self { answered, status: failure.and_then(|it| it.status) }
+        let status = failure.and_then(|it| it.status);
+        Self { answered, has_failed: failure.is_some(), status }
     }
 }
 
@@ -328,6 +330,8 @@ impl CallLog {
         if !has_waited && !attempt.is_hedge() {
             noted.info.attempts = noted.info.attempts.saturating_sub(1);
         }
+        // A row that was left out of a call has failed in one before.
+        noted.info.cached &= !end.has_failed || noted.info.attempts == 0;
         if end.answered == Answered::Uncalled {
             noted.first = None;
         }
@@ -450,7 +454,7 @@ mod tests {
         log.call(7, hedge, Asked::default);
         log.cancel(&[first]);
         log.remark(hedge, Remark::Cost { limit: 1, cost: 70_000 });
-        let answered = CallEnd { answered: Answered::Called, status: None };
+        let answered = CallEnd { answered: Answered::Called, has_failed: false, status: None };
         log.end(hedge, answered, Handled::Final(0));
 
         // The call that was given up had its permits, and nobody knows what it cost.
@@ -572,6 +576,21 @@ mod tests {
         log.call(7, attempt(4, 2), Asked::default);
         log.start(&[attempt(4, 2)]);
         log.end(attempt(4, 2), ended(CallSign::Good), Handled::Final(0));
+
+        let told = log.leave(7, true);
+        assert_eq!((told.attempts, told.cached), (1, false));
+    }
+
+    #[test]
+    fn a_row_that_is_left_out_of_a_call_and_fails_has_no_answer_of_another_row() {
+        let mut log = log_of(1, Begins::WhenSaid);
+        log.call(7, attempt(4, 1), Asked::default);
+        log.start(&[attempt(4, 1)]);
+        let divided = failed(ErrorKind::UserFunctionFailed, CallSign::Divided, None);
+        log.end(attempt(4, 1), divided, Handled::Retried(0));
+        log.call(7, attempt(4, 2), Asked::default);
+        let left_out = failed(ErrorKind::UserFunctionFailed, CallSign::NotCalled, None);
+        log.end(attempt(4, 2), left_out, Handled::Final(0));
 
         let told = log.leave(7, true);
         assert_eq!((told.attempts, told.cached), (1, false));

@@ -361,6 +361,18 @@ impl BatchEngine {
         call_together(part, failed, ended);
     }
 
+    /// Has rows called for in halves that were handed over, and that nobody was called for.
+    fn call_left_out(&self, rest: &[AttemptId], failed: &Failure, ended: &mut Ended) {
+        let from = ended.outcomes.len();
+        let not_sent = Failure { cause: Cause::NotSent, ..failed.clone() };
+        self.call_halves(rest, true, &not_sent, ended);
+        for (_, outcome) in &mut ended.outcomes[from..] {
+            if let Outcome::Failed(left_out) = outcome {
+                left_out.sign = CallSign::NotCalled;
+            }
+        }
+    }
+
     fn again(&self) -> MutexGuard<'_, SentAgain> {
         self.batched.again.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -416,9 +428,7 @@ impl BatchEngine {
                 let attempt = [sent.items[0].attempt];
                 self.settle(&sent, &attempt, Outcome::Failed(failure), &mut ended)?;
             }
-            // They were called for, and were not sent.
-            let not_sent = Failure { cause: Cause::NotSent, ..suspicion.failed.clone() };
-            self.call_halves(&rest, true, &not_sent, &mut ended);
+            self.call_left_out(&rest, &suspicion.failed, &mut ended);
             return Ok(ended);
         }
         let failed = failed.into_iter().map(|(sent, it)| (sent.items[0].attempt, it));

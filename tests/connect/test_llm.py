@@ -617,6 +617,27 @@ def test_an_estimate_pays_for_nothing_and_is_narrowed_by_some_answers(server):
 
 
 @pytest.mark.parametrize(
+    "text",
+    ["good", "a word of this and that ", "0123456789", " " * 90 + "x", "aB3+/xY7Zq", "\U0001f389"],
+)
+def test_the_range_of_an_estimate_holds_or_has_no_end(server, text):
+    price = {"input": 100.0, "output": 100.0}
+    table = pa.table({"x": [text * (1 + n % 7) + str(n) for n in range(61)]})
+    ask = chat(server, price=price, max_tokens=500)
+    bounded, learnt = sa.llm.estimate(table, ask), sa.llm.estimate(table, ask, ask=20)
+    endless = sa.llm.estimate(table, chat(server, price=price))
+    before = server.stats()
+    called(table["x"].to_pylist(), ask, rate_limit=None)
+    stats = server.stats()
+    paid = sum(stats[it] - before[it] for it in ("input_tokens", "output_tokens")) * 100 / 1e6
+    assert bounded.cost[0] <= paid <= bounded.cost[1]
+    assert learnt.cost[0] <= paid <= learnt.cost[1] <= bounded.cost[1]
+    assert endless.cost == (bounded.cost[0], None)
+    assert "output tokens; cost at least" in str(endless)
+    assert "`ask=` would tell an upper end" in str(endless)
+
+
+@pytest.mark.parametrize(
     ("options", "says"),
     [
         ({"prompt": None}, "needs a `prompt`"),

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -32,32 +33,41 @@ class Estimate:
     Attributes:
         rows: The rows.
         differing: Those that differ in the columns that are read.
-        input_tokens: The tokens of all prompts.
-        output_tokens: The tokens of all answers, at least and at most.
+        input_tokens: The tokens of all prompts, most likely.
+        output_tokens: The tokens of all answers, at least and at most. An upper end that nobody
+            knows is ``None``, here and below.
         cost: What they cost, at least and at most; ``None`` without prices.
         minutes: How long it takes at the limits that the function has, at least and at most.
-        asked: How many rows were asked for.
+        asked: How many rows were asked for, and answered.
     """
 
     rows: int
     differing: int
     input_tokens: int
-    output_tokens: tuple[int, int]
-    cost: tuple[float, float] | None
-    minutes: tuple[float, float] | None
+    output_tokens: tuple[int, int | None]
+    cost: tuple[float, float | None] | None
+    minutes: tuple[float, float | None] | None
     asked: int = 0
 
     def __str__(self) -> str:
         """Tells it in a line."""
         equal = self.rows - self.differing
         parts = [f"{self.rows:,} rows" + (f", {equal:,} of them equal to others" if equal else "")]
-        parts.append(f"{self.input_tokens:,} input tokens")
-        parts.append("{:,} to {:,} output tokens".format(*self.output_tokens))
+        parts.append(f"about {self.input_tokens:,} input tokens")
+        if self.output_tokens != (0, 0):
+            parts.append(f"{_range(self.output_tokens, ',')} output tokens")
         if self.cost is not None:
-            parts.append("cost {:.4g} to {:.4g}".format(*self.cost))
+            parts.append(f"cost {_range(self.cost, '.4g')}")
         if self.minutes is not None:
-            parts.append("{:.3g} to {:.3g} minutes at the limits".format(*self.minutes))
+            parts.append(f"{_range(self.minutes, '.3g')} minutes at the limits")
+        if self.output_tokens[1] is None:
+            parts.append("`max_tokens=` or `ask=` would tell an upper end")
         return "; ".join(parts)
+
+
+def _range(ends: tuple[float, float | None], form: str) -> str:
+    least, most = ends
+    return f"at least {least:{form}}" if most is None else f"{least:{form}} to {most:{form}}"
 
 
 def estimate(
@@ -73,7 +83,9 @@ def estimate(
     """Returns what it would cost to call a function of `chat` or `embed` for all rows.
 
     Nothing is paid for unless you `ask`. Bytes are counted over all rows, and four of them are a
-    token, or as many as `tokenizer` makes of a sample.
+    token, or as many as `tokenizer` makes of a sample. Ranges hold what a text may have: a third of
+    that to three times as much, with a `tokenizer` a quarter more or less, and with `ask` what the
+    answers show at 95 %. An answer has a token to `max_tokens`.
 
     Args:
         df: A DataFrame of Spark, a table, a list of dicts, or anything else that the wait functions
@@ -81,7 +93,7 @@ def estimate(
         call: What `chat` or `embed` returned.
         price: As for `chat`, if the function has none.
         sample: Rows that `tokenizer` counts.
-        ask: Rows that the model is asked for, to learn how long its answers are.
+        ask: Rows that the model is asked for, to learn how long its answers are; 20 tell much.
         tokenizer: Counts the tokens of a text.
         seed: Draws the rows.
 
@@ -97,37 +109,60 @@ def estimate(
     columns = list(function.input_columns)
     rows, differing, bytes_, some = _measured(df, columns, max(sample, ask), seed)
     calls = differing if function.once else rows
-    per_byte = 0.25
+    per_byte, factor = 0.25, 3.0
     if tokenizer is not None and some.num_rows:
         texts = [" ".join(_texts(row)) for row in some.slice(0, sample).to_pylist()]
         counted = sum(len(it.encode()) for it in texts)
-        per_byte = sum(int(tokenizer(it)) for it in texts) / max(counted, 1)
-    fixed = account.fixed - sum(len(it.encode()) + 2 for it in columns)
-    tokens = per_byte * bytes_ * calls / max(rows, 1) + (fixed * 0.25 + 8) * calls
-    least, most = (0.0, 0.0) if function.what == "embed" else (8.0, account.max_tokens or 1_000.0)
-    usage = _asked(some.slice(0, ask), function) if ask and rows and function.what == "chat" else []
-    if usage:
-        said = [it["output"] or 0 for it in usage]
-        mean = sum(said) / len(said)
-        spread = math.sqrt(sum((it - mean) ** 2 for it in said) / max(len(said) - 1, 1))
-        # Two standard errors, and a little more, as a small sample has seen little.
-        off = 2.1 * spread / math.sqrt(len(said))
-        least, most = max(mean - off, 0.0), mean + off
-        if tokenizer is None:
-            tokens = sum(it["input"] or 0 for it in usage) / len(usage) * calls
+        per_byte, factor = sum(int(tokenizer(it)) for it in texts) / max(counted, 1), 1.25
+    # What stands around the columns, and what a service adds.
+    fixed = account.fixed - sum(len(it.encode()) + 2 for it in columns) + 32
+    size = bytes_ / max(rows, 1)
+    mean = per_byte * size + fixed * 0.25
+    inputs = (mean / factor, mean * factor)
+    outputs = (0.0, 0.0) if function.what == "embed" else (1.0, account.max_tokens or math.inf)
+    asks = ask and rows and function.what == "chat"
+    usage = _asked(some.slice(0, ask), columns, function) if asks else []
+    if len(usage) > 1:
+        # As many tokens a byte as the prompts that were asked for have.
+        sizes = [it["bytes"] + fixed for it in usage]
+        ratio = sum(it["input"] for it in usage) / sum(sizes)
+        mean = ratio * (size + fixed)
+        off = _off([it["input"] - ratio * at for it, at in zip(usage, sizes, strict=True)], mean)
+        inputs = (max(mean - off, 0.0), mean + off)
+    said = [it["output"] for it in usage if it["output"] is not None]
+    if len(said) > 1:
+        known = statistics.fmean(said)
+        off = _off(said, known)
+        outputs = (max(known - off, 0.0), min(known + off, outputs[1]))
     prices = account.prices if price is None else replace(account, price=price).prices
     into, out = (prices.get(TOKENS[it], 0.0) for it in ("input", "output"))
-    cost = (tokens * into + least * calls * out, tokens * into + most * calls * out)
-    times = [account.minutes(calls, tokens, it * calls) for it in (least, most)]
+    ends = [(calls * a, calls * b if calls else 0.0) for a, b in zip(inputs, outputs, strict=True)]
+    costs = [a * into + (b * out if out else 0.0) for a, b in ends] if prices else []
+    times = [it for it in (account.minutes(calls, *end) for end in ends) if it is not None]
+    (_, least), (_, most) = ends
     return Estimate(
         rows,
         differing,
-        round(tokens),
-        (round(least * calls), round(most * calls)),
-        cost if prices else None,
-        None if times[0] is None or times[1] is None else (times[0], times[1]),
+        round(calls * mean),
+        (round(least), None if math.isinf(most) else round(most)),
+        _ends(costs),
+        _ends(times),
         len(usage),
     )
+
+
+def _ends(found: list[float]) -> tuple[float, float | None] | None:
+    return (found[0], None if math.isinf(found[1]) else found[1]) if found else None
+
+
+def _off(values: Sequence[float], mean: float) -> float:
+    """Returns how far the mean of all may be from that of some values.
+
+    Student's quantile of 95 % times the standard error, and a little more, as few have seen little.
+    """
+    more = len(values) - 1
+    quantile = 2 + 2.6 / more + 8 / more**3
+    return quantile * statistics.stdev(values) / math.sqrt(more + 1) + mean / (more + 1)
 
 
 def _texts(row: Mapping[str, Any]) -> list[str]:
@@ -157,11 +192,13 @@ def _measured(df: Any, columns: list[str], some: int, seed: int) -> tuple[int, i
     return len(texts), len({*map(tuple, texts)}), bytes_, table.take(pa.array(order, pa.int64()))
 
 
-def _asked(some: pa.Table, function: ModelFunction) -> list[dict[str, Any]]:
-    """Asks for some rows here, and returns their tokens."""
+def _asked(some: pa.Table, columns: list[str], function: ModelFunction) -> list[dict[str, Any]]:
+    """Asks for some rows here, and returns their bytes and tokens."""
     answers = cast("Answers", function.answers)
     shown_ = replace(answers, hidden=answers.hidden - {*TOKENS.values()}, again=None)
     found = unordered_wait(some.to_batches(), replace(function, answers=shown_), on_error="null")
-    rows = found.to_table().select(list(TOKENS.values())).to_pylist()
-    told = [{name: row[at] for name, at in TOKENS.items()} for row in rows]
+    told: list[dict[str, Any]] = []
+    for row in found.to_table().to_pylist():
+        size = sum(len(it.encode()) for it in _texts({name: row[name] for name in columns}))
+        told.append({"bytes": size, **{name: row[at] for name, at in TOKENS.items()}})
     return [it for it in told if it["input"] is not None]

@@ -641,7 +641,8 @@ def test_too_many_failed_rows_of_all_tasks_end_their_job(actions, clock, caplog)
         actions._look_at(actions._actions["7"])
 
     told = (
-        "100 of 313 rows of `look_up` have failed in all tasks, which is more than stop_ratio=0.2"
+        "100 of 313 rows of `look_up` have failed in all tasks (31.9 %), which is more than"
+        " stop_ratio=0.2: mend the cause, or allow more"
     )
     assert cancelled == [({4}, told)]
     assert [it.message for it in caplog.records] == [f"{told}; its job is cancelled"]

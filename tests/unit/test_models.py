@@ -422,4 +422,4 @@ def test_rows_that_are_refused_and_rows_that_fail_are_too_many_together():
     assert run(22)["tier"].null_count == 21
     with pytest.raises(sa.exceptions.AsyncIOError) as info:
         run(13)
-    assert any("rows of `http.get` have failed, of " in it for it in info.value.__notes__)
+    assert "rows of this task that have ended have failed in `http.get` (" in str(info.value)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows that fail end their task when there are too many, as `OnError` says."""
 
+import re
+
 import pyarrow as pa
 import pytest
 
@@ -45,7 +47,11 @@ def test_a_wrong_key_ends_a_task_early(wait, kept):
     assert str(info.value.__cause__).startswith("no ")
     # Besides those that were in flight.
     assert 13 <= len(called) <= 13 + 7
-    assert any("13 rows" in note and "stop_after=13)" in note for note in info.value.__notes__)
+    said, _, why = str(info.value).partition("; one of them: ")
+    rule = re.escape(f"too many for {on_error}: mend the cause, or allow more")
+    rows = r"13 of the (1\d|20) rows of this task that have ended have failed in `.*fail`"
+    assert re.fullmatch(rf"{rows} \([\d.]+ %\), which is {rule}", said)
+    assert "ConnectionError" in why or why.startswith("no ")
 
 
 def test_fewer_failures_than_that_are_captured_as_ever():
@@ -158,7 +164,8 @@ def test_a_share_of_all_rows_is_looked_at_when_they_have_ended(action, ratio):
     assert len(called) == 97
     message = str(info.value)
     assert message.startswith("39 of the 97 rows of this task have failed in `")
-    assert f"which is too many for OnError({action!r}, stop_ratio={ratio})" in message
+    rule = f"OnError({action!r}, stop_ratio={ratio})"
+    assert f"` (40.2 %), which is too many for {rule}: mend the cause, or allow more" in message
     assert ("; one of them: " in message) == (action == "capture")
     assert info.value.kind is sa.exceptions.ErrorKind.USER_FUNCTION_FAILED
     assert not any("have failed" in note for note in info.value.__notes__)
@@ -240,6 +247,17 @@ def test_a_share_is_looked_at_at_the_end_of_each_micro_batch(worker, emit, actio
     query.run()
     assert sorted(query.rows) == [*range(13), *range(20, 50)]
     assert sorted(service.called) == sorted([*range(13), *range(20, 50), *range(20, 50)])
+
+
+def test_a_shard_says_why_it_stops_in_the_middle_of_a_micro_batch(worker):
+    on_error = sa.OnError("capture", stop_after=7)
+    query = Query(Wrong().function(), emit="at_once", linger="60s", on_error=on_error)
+    query.run(range(13))
+    words = (
+        r"7 of the \d+ rows of this shard that have ended have failed in .* stop_after=7\): mend"
+    )
+    with pytest.raises(sa.AsyncFunctionError, match=f"^{words}"):
+        query.run(range(20, 50))
 
 
 def test_a_share_is_looked_at_where_another_process_has_the_task(worker, monkeypatch):

@@ -30,6 +30,7 @@ from sparkawait._values.cells import learn_zones
 from sparkawait._worker import address_space
 from sparkawait._worker.address_space import collecting_less_often
 from sparkawait._worker.life_cycle import Functions
+from sparkawait._worker.too_many import TooMany
 from sparkawait.exceptions import AsyncIOError
 
 _logger = logging.getLogger("sparkawait")
@@ -67,6 +68,7 @@ class HeldTask:
     ) -> None:
         """Opens the functions and starts the task."""
         self.name = chain.name
+        self._chain = chain
         self._carried = 0
         timeouts = [plan.options.timeout or 0.0 for plan in chain.plans]
         self._hold = max(_LEAST_HOLD_SECONDS, *timeouts)
@@ -123,7 +125,11 @@ class HeldTask:
             AsyncIOError: If the task fails, or failed before.
             ConnectionError: If the part was begun before, with other rows.
         """
-        end = self._task.end_part(linger)
+        try:
+            end = self._task.end_part(linger)
+        except AsyncIOError as error:
+            TooMany(self._chain, "this shard").tell(self._task.too_many(), error)
+            raise
         self._carried = end.carried
         return end
 

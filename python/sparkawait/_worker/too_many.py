@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from sparkawait import _core
 from sparkawait._plan.plan import Chain
-from sparkawait.exceptions import AsyncFunctionError, AsyncIOError, ErrorKind, add_note
+from sparkawait.exceptions import AsyncFunctionError, AsyncIOError, ErrorKind
+from sparkawait.outcomes import OnError
 
 __all__ = ["TooMany"]
 
@@ -59,13 +60,9 @@ class TooMany:
         for (name, on_error), counts in zip(self._operators, judged, strict=False):
             if counts is None:
                 continue
-            failed, ended = counts
             last = self._last.get(on_error.column or "", {})
             why = f"; one of them: {last['message']}" if last else ""
-            msg = (
-                f"{failed} of the {ended} rows of {self._rows} have failed in `{name}`, which is"
-                f" too many for {on_error}{why}"
-            )
+            msg = self._said(name, on_error, counts, "") + why
             kind = last.get("kind") or ErrorKind.USER_FUNCTION_FAILED
             raise AsyncFunctionError(msg, kind, status=last.get("status"))
 
@@ -83,16 +80,28 @@ class TooMany:
             known = zip(self._operators, metrics, strict=False)
             self.judge([_core.too_many(it.terms, *_of(counts)) for (_, it), counts in known])
 
-    def note(self, judged: Sequence[tuple[int, int] | None], error: AsyncIOError) -> None:
-        """Says that a task failed because of many rows, and not of the one in the error."""
+    def tell(self, judged: Sequence[tuple[int, int] | None], error: AsyncIOError) -> None:
+        """Has the error of a row say that the task failed because of many, where that is so."""
         for (name, on_error), counts in zip(self._operators, judged, strict=False):
             if counts is not None:
-                failed, ended = counts
-                add_note(
-                    error,
-                    f"{failed} rows of `{name}` have failed, of {ended} in this task that have"
-                    f" ended, which is too many for {on_error}",
-                )
+                last = self._last.get(on_error.column or "", {}).get("message")
+                text = str(error)
+                if on_error.column is not None:  # so there is no need to say how to see more
+                    text = text.removesuffix(_ADVICE)
+                said = self._said(name, on_error, counts, " that have ended")
+                error.args = (f"{said}; one of them: {last or text}",)
+                return
+
+    def _said(self, name: str, on_error: OnError, counts: tuple[int, int], which: str) -> str:
+        failed, ended = counts
+        return (
+            f"{failed} of the {ended} rows of {self._rows}{which} have failed in `{name}`"
+            f" ({100 * failed / ended:.3g} %), which is too many for {on_error}: mend the cause,"
+            " or allow more"
+        )
+
+
+_ADVICE = "; on_error='capture' shows its text"
 
 
 def _of(counts: Mapping[str, Any]) -> tuple[int, int]:

@@ -122,7 +122,7 @@ def run(
                 on_end(left)
                 finished = True
             except AsyncIOError as error:
-                too_many.note(task.too_many(at_end=False), error)
+                too_many.tell(task.too_many(at_end=False), error)
                 raise
             finally:
                 if finished or task.is_open:

@@ -478,8 +478,9 @@ class Actions:
                 # Once: its tasks end soon, or are on their way.
                 calls.shares[bound] = _Share()
                 yield (
-                    f"{failed:,} of {ended:,} rows of `{function}` have failed in all tasks, which"
-                    f" is more than stop_ratio={ratio:g}"
+                    f"{failed:,} of {ended:,} rows of `{function}` have failed in all tasks"
+                    f" ({100 * failed / ended:.3g} %), which is more than stop_ratio={ratio:g}:"
+                    " mend the cause, or allow more"
                 )
 
     def _is_over(self, action: _Action) -> bool:

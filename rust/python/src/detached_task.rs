@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 use sparkawait_core::ErrorKind;
+use sparkawait_core::operator::Tolerance;
 use sparkawait_holder::endpoint::{self, Address, Answer, Bundle, Notice, StepError};
 use sparkawait_holder::state::{self, Held};
 use sparkawait_holder::{Begun, BundleId, Claim, Counts, TaskId, ipc};
@@ -23,7 +24,7 @@ use crate::convert::to_duration;
 use crate::error::{AsyncFunctionError, AsyncIOError, closed_error, internal_error, to_exception};
 use crate::operator_arguments::{Operator, OperatorArguments};
 use crate::port::Port;
-use crate::task::{build, raised};
+use crate::task::{build, raised, with_branches};
 
 /// How long is waited before it is looked for signals.
 const TURN: Duration = Duration::from_millis(100);
@@ -36,6 +37,8 @@ pub(crate) struct DetachedTask {
     task: OnceLock<Arc<sparkawait_holder::DetachedTask>>,
     /// By their positions in the chain; `None` for a native function.
     ports: Vec<Option<Py<Port>>>,
+    /// How many failed rows each operator bears.
+    bears: Vec<Option<Arc<Tolerance>>>,
     /// Tells where the task is, until that is in the state.
     notice: Mutex<Option<Notice>>,
     process_id: u32,
@@ -92,6 +95,7 @@ impl DetachedTask {
             built: Mutex::new(Some((driver, feeder))),
             task: OnceLock::new(),
             ports: ports.collect::<PyResult<_>>()?,
+            bears: with_branches(operators).map(|it| it.config.operator.fail_after).collect(),
             notice: Mutex::new(None),
             process_id: process::id(),
         })
@@ -190,6 +194,13 @@ impl DetachedTask {
                 Err(error) => return Err(to_exception(py, &error)),
             }
         }
+    }
+
+    /// Returns for each operator how many of the rows that had ended have failed, where that was too
+    /// many.
+    fn too_many(&self) -> Vec<Option<(u64, u64)>> {
+        let verdicts = self.bears.iter().map(|bears| bears.as_ref()?.verdict());
+        verdicts.map(|it| it.map(|it| (it.failed, it.ended))).collect()
     }
 
     /// Leaves a part to the step that begins it again.

@@ -173,7 +173,7 @@ pub(crate) fn build(
 }
 
 /// Returns the operators and, behind each one, its branches: as their positions are.
-fn with_branches(operators: Vec<Operator>) -> impl Iterator<Item = Operator> {
+pub(crate) fn with_branches(operators: Vec<Operator>) -> impl Iterator<Item = Operator> {
     operators.into_iter().flat_map(|mut operator| {
         let branches = std::mem::take(&mut operator.branches);
         std::iter::once(operator).chain(branches)

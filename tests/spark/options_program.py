@@ -153,7 +153,7 @@ class Case:
 
 
 NONE: list[Any] = [None] * ROWS
-AGAIN = sa.retry.fixed_delay(2, 0)
+AGAIN = sa.retry.fixed_delay(2, 0, budget=None)  # which would take two seconds for 26 retries
 BRIEF, NULL = {"timeout": "9s", "on_error": "null"}, {"on_error": "null"}
 HEDGE = sa.Hedge(after="613ms", max_extra=1)
 OPENS = {"max_concurrency": 1, "retry": AGAIN}

@@ -209,6 +209,7 @@ PATHS = (
                 f"the same number; {SILENT}",
                 _is_number,
             ),
+            Rule("float", "1e300", "refused", "out of range; `udf` makes it infinite"),
             Rule("int", r"1\.5|True|a string|Decimal 1\.5", "refused", SILENT),
             Rule("double", r"2\^53\+1", "refused", f"it would be rounded; {SILENT}"),
             Rule("double", r"True|Decimal 1\.5|a string", "refused", SILENT),

@@ -210,8 +210,9 @@ def test_the_schema_of_parts_is_that_of_the_first():
         ([[{"id": 1}], [{"id": 2, "new": 3}]], "got a column `new`, and began with id"),
         ([[{"id": 1}], {"new": [3]}], "got a column `new`"),
         ([[{"id": 1, "k": "a"}], {"id": [2]}], "lacks column `k`"),
-        ([{"id": 1}, {"id": "secret"}], "values of input column `id` are not of one type"),
-        ([[{"id": 1}], [{"id": "secret"}]], "are not of type int64, as before"),
+        ([{"id": 1}, {"id": "secret"}], "`id` has values of types `int` and `str`, which do not"),
+        ([[{"id": 1}], [{"id": "secret"}]], "`id` is int64 in what came before, and has a value"),
+        ([{"id": 2**64}], "input column `id` has values of type `int` that do not fit; give"),
         ({"id": 7}, "has a list for each column, and `id` has a `int`"),
         ({"id": "secret"}, "has a list for each column, and `id` has a `str`"),
         ({"id": [1, 2], "k": [3]}, r"have several lengths: \[1, 2\]"),
@@ -295,7 +296,9 @@ AWARE = NAIVE.replace(tzinfo=timezone(timedelta(hours=9)))
 )
 def test_a_value_that_its_column_has_no_place_for_is_refused(first, then):
     then = {"c": then if hasattr(then, "dtype") else [then]}
-    with pytest.raises(sa.ConfigurationError, match="values of input column `c` are not of type"):
+    with pytest.raises(
+        sa.ConfigurationError, match=r"input column `c.*` is .* came before, and has"
+    ):
         sa.arrow.ordered_wait(iter([[{"c": first}], then]), mirror).to_table()
 
 
@@ -313,9 +316,26 @@ def test_a_value_that_its_column_has_no_place_for_is_refused(first, then):
     ],
     ids=itertools.count(),
 )
-def test_values_of_several_types_are_refused_in_one_list(values):
-    with pytest.raises(sa.ConfigurationError, match="values of input column `c` are not of one"):
-        sa.arrow.ordered_wait([{"c": it} for it in values], mirror).to_table()
+@pytest.mark.parametrize("given", ["dicts", "objects", "frame"])
+def test_values_of_several_types_are_refused(values, given):
+    objects = pd.Series([None, *values], dtype=object)
+    sources = {
+        "dicts": [{"c": it} for it in values],
+        "objects": {"c": objects},
+        "frame": pd.DataFrame({"c": objects}),
+    }
+    words = "input column `c.*` has .* beside values of|input column `c` has values of types"
+    with pytest.raises(sa.ConfigurationError, match=words):
+        sa.arrow.ordered_wait(sources[given], mirror).to_table()
+
+
+def test_a_frame_in_the_result_of_a_function_with_a_column_of_several_types_is_refused():
+    @sa.async_function("c date", batch=sa.Batch(arrow=True))
+    async def mixed(batch):
+        return pd.DataFrame({"c": pd.Series([DAY, NAIVE], dtype=object)})
+
+    with pytest.raises(sa.AsyncIOError, match=r"returned column `c` with a value of type"):
+        sa.arrow.ordered_wait([{"id": 3}, {"id": 1}], mixed).to_table()
 
 
 @pytest.mark.parametrize(
@@ -332,13 +352,18 @@ def test_values_of_several_types_are_refused_in_one_list(values):
         (pa.array([1, None]), [1, None]),
         (pa.chunked_array([[1], [None]]), [1, None]),
         ([AWARE, AWARE.astimezone(timezone.utc)], [AWARE, AWARE]),
+        ([pd.NaT, NAIVE], [None, NAIVE]),
+        ([DAY, pd.NaT], [DAY, None]),
+        ([pd.NA, 1], [None, 1]),
+        (pd.Series([float("nan"), "a"], dtype=object), [None, "a"]),
+        (pd.Series([None, 1, 2.5], dtype=object), [None, 1.0, 2.5]),
     ],
     ids=itertools.count(),
 )
 def test_values_that_fit_one_type_are_taken(values, read):
     assert sa.arrow.ordered_wait({"c": values}, mirror).to_table()["c"].to_pylist() == read
     # As the second part, too.
-    column = pa.table({"c": values})["c"]
+    column = pa.table({"c": read})["c"]
     parts = iter([pa.table({"c": column}), {"c": values}])
     assert sa.arrow.ordered_wait(parts, mirror).to_table()["c"].to_pylist() == read * 2
 

@@ -19,6 +19,7 @@ from datetime import date, datetime, time, timedelta, timezone
 from decimal import Context, Decimal, Rounded
 from itertools import chain
 from operator import index
+from struct import pack
 from time import mktime
 from typing import Any, NoReturn, cast
 
@@ -129,15 +130,113 @@ def _native(value: Any) -> Any:
     return value
 
 
-def _boolean(value: Any) -> Any:
-    value = _native(value)
-    return value if isinstance(value, bool) else refuse(value)
+# -- which values a column takes: by the two kinds first, then by the value. Casts of whole columns
+# (`kept`) ask the same table.
+
+_KINDS: list[tuple[Callable[[pa.DataType], bool], str]] = [
+    (pa.types.is_boolean, "boolean"),
+    (pa.types.is_integer, "integer"),
+    (pa.types.is_floating, "floating"),
+    (pa.types.is_decimal, "decimal"),
+    (lambda it: str(it) in {"string", "large_string", "string_view"}, "text"),
+    (lambda it: str(it) in {"binary", "large_binary", "binary_view"}, "bytes"),
+    (pa.types.is_fixed_size_binary, "bytes"),
+    (pa.types.is_date, "date"),
+    (pa.types.is_time, "time"),
+    (pa.types.is_duration, "duration"),
+    (lambda it: pa.types.is_timestamp(it) and cast("Any", it).tz is None, "clock"),
+    (pa.types.is_timestamp, "instant"),
+]
+_TAKES = {
+    "integer": {"floating", "decimal"},
+    "floating": {"integer"},
+    "decimal": {"integer"},
+    "bytes": {"text"},
+    "date": {"clock"},
+}
+"""A column takes values of its own kind, and of these kinds what loses nothing in it. Others would
+say something else there: 5 is another thing than "5", and 1.5 often the nearest double to what was
+meant as a decimal."""
+_AS_RESULTS = {"clock": {"instant"}, "instant": {"clock"}, "date": {"instant"}}
+"""And those of a function's results, as of Spark's own: what a clock shows, or where it is."""
 
 
-def _integer(value: Any) -> Any:
-    value = _native(value)
-    if isinstance(value, (bool, complex)):
-        refuse(value)
+def kind_of(data_type: pa.DataType) -> str | None:
+    """Returns the kind of a type that holds no others; ``None`` for other types."""
+    return next((kind for matches, kind in _KINDS if matches(data_type)), None)
+
+
+def kinds_for(kind: str | None, *, keeps_all: bool) -> set[str | None]:
+    """Returns the kinds whose values a column of this one may take; see `conversion_to`."""
+    if kind is None:
+        return set()
+    more = set[str]() if keeps_all else _AS_RESULTS.get(kind, set())
+    return {kind, *_TAKES.get(kind, ()), *more}
+
+
+_OF_PYTHON: list[tuple[type | tuple[type, ...], str]] = [
+    (bool, "boolean"),
+    (int, "integer"),
+    (float, "floating"),
+    (Decimal, "decimal"),
+    (str, "text"),
+    ((bytes, bytearray, memoryview), "bytes"),
+    (date, "date"),
+    (time, "time"),
+    (timedelta, "duration"),
+]
+
+
+def _kind_of_value(value: Any) -> str | None:
+    if isinstance(value, datetime):
+        return "clock" if value.tzinfo is None else "instant"
+    known = next((kind for types, kind in _OF_PYTHON if isinstance(value, types)), None)
+    return known or ("integer" if hasattr(value, "__index__") else None)
+
+
+def _leaf(
+    kind: str,
+    plain: set[type],
+    prepare: Callable[[Any], Any],
+    *,
+    keeps_all: bool,
+    are_plain: Callable[[Sequence[Any]], bool] | None = None,
+    native: Callable[[Any], Any] = _native,
+) -> Conversion:
+    """Returns the conversion for a kind of column; `prepare` sees values of kinds that it takes."""
+    known = kinds_for(kind, keeps_all=keeps_all)
+
+    def one(value: Any) -> Any:
+        value = native(value)
+        if value is None or (kind in _TIMES and _is_nothing(value)):
+            return None
+        found = _kind_of_value(value)
+        if found not in known:
+            refuse(value, _WHY.get((found, kind), ""))
+        return prepare(value)
+
+    return Conversion(plain, one, are_plain=are_plain)
+
+
+_TIMES = {"date", "duration", "clock", "instant"}
+_WHY: dict[tuple[str | None, str], str] = {
+    ("floating", "decimal"): "; return a Decimal",
+    ("clock", "instant"): " without a time zone",
+    ("instant", "clock"): " with a time zone",
+    ("instant", "date"): " with a time zone",
+}
+
+
+def _is_nothing(value: Any) -> bool:
+    """Whether it is pandas' missing time, which is not equal to itself."""
+    return not isinstance(value, (float, Decimal)) and bool(value != value)  # noqa: PLR0124
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _integer(value: Any) -> int:
     if isinstance(value, (float, Decimal)):
         # Infinities and NaN are not whole.
         is_whole = (
@@ -148,42 +247,48 @@ def _integer(value: Any) -> Any:
         return int(value) if is_whole else refuse(value, " that is not whole")
     try:
         return index(value)
-    except TypeError:
+    except TypeError:  # an array has the method, too
         return refuse(value)
 
 
-def _floating(most: int) -> Conversion:
-    """For floats that hold integers up to `most`. Rounds a double to a float, as Spark does."""
+def _floats(most: int, form: str, *, keeps_all: bool) -> Conversion:
+    """For floats of a `form` of `struct`, which hold integers up to `most`.
 
-    def one(value: Any) -> Any:
-        value = _native(value)
-        if isinstance(value, float):
-            return float(value)
-        if isinstance(value, bool) or not isinstance(value, int):
-            refuse(value)
-        if not -most <= value <= most:
-            refuse(value, " that a float cannot hold exactly")
-        return float(value)
+    A double is rounded to a float, as Spark does, but does not become an infinity.
+    """
 
-    return Conversion({float}, one)
+    def fit(values: Sequence[Any]) -> bool:
+        found = [value for value in values if value is not None]
+        try:
+            pack(f"<{len(found)}{form}", *found)  # `<`, since native floats are not checked
+        except OverflowError:
+            return False
+        return True
+
+    def prepare(value: Any) -> float:
+        if not isinstance(value, float):
+            value = _integer(value)
+            if not -most <= value <= most:
+                refuse(value, " that a float cannot hold exactly")
+        return float(value) if fit([value]) else refuse(value, " out of range")
+
+    are_plain = None if form == "d" else fit
+    return _leaf("floating", {float}, prepare, keeps_all=keeps_all, are_plain=are_plain)
 
 
 _MOST_DIGITS = Context(prec=38, traps=[Rounded])
 """Raises for more digits than any column has; zeros count."""
 
 
-def _decimal(value: Any) -> Any:
-    value = _native(value)
-    if isinstance(value, Decimal):
-        try:
-            return _MOST_DIGITS.plus(value)
-        except Rounded:
-            # It needs no rounding where those are zeros.
-            value = value.normalize(Context(prec=len(value.as_tuple().digits)))
-            return value if len(value.as_tuple().digits) <= _MOST_DIGITS.prec else refuse(value)
-    if isinstance(value, bool) or not isinstance(value, int):
-        refuse(value, "; return a Decimal" if isinstance(value, float) else "")
-    return Decimal(value)
+def _decimal(value: Any) -> Decimal:
+    if not isinstance(value, Decimal):
+        return Decimal(_integer(value))
+    try:
+        return _MOST_DIGITS.plus(value)
+    except Rounded:
+        # It needs no rounding where those are zeros.
+        value = value.normalize(Context(prec=len(value.as_tuple().digits)))
+        return value if len(value.as_tuple().digits) <= _MOST_DIGITS.prec else refuse(value)
 
 
 def _are_short(values: Sequence[Any]) -> bool:
@@ -195,61 +300,46 @@ def _are_short(values: Sequence[Any]) -> bool:
     return True
 
 
-def _string(value: Any) -> Any:
-    # Of a subclass, such as an enum's, the text that it is, not how it shows itself.
-    return str.__str__(value) if isinstance(value, str) else refuse(value)
+def _bytes(value: Any) -> bytes:
+    return value.encode() if isinstance(value, str) else bytes(value)  # as Spark's own functions do
 
 
-def _binary(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode()  # as Spark's own functions do
-    return bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else refuse(value)
-
-
-def _day(value: Any) -> Any:
-    value = _native(value)
-    if isinstance(value, datetime):
-        if _is_nothing(value):
-            return None
-        if value.time() != time() or getattr(value, "nanosecond", 0):
-            refuse(value, " with a time of day")
-        return value.date()
-    return value if isinstance(value, date) or value is None else refuse(value)
-
-
-def _moment(value: Any, unit: str) -> datetime | None:
-    """Returns a `datetime` that fits `unit`."""
-    value = _native(value)
-    if value is None or _is_nothing(value):
-        return None
+def _day(value: Any) -> date:
     if not isinstance(value, datetime):
-        refuse(value)
-    if value.microsecond % _UNITS.get(unit, 1) or getattr(value, "nanosecond", 0):
-        refuse(value, f" finer than `{unit}`")
-    to_datetime = getattr(value, "to_pydatetime", None)
-    return value if to_datetime is None else to_datetime()
+        return value
+    if value.time() != time() or getattr(value, "nanosecond", 0):
+        refuse(value, " with a time of day")
+    return value.date()
 
 
-def _is_nothing(value: Any) -> bool:
-    """Whether it is pandas' missing time, which is not equal to itself."""
-    return bool(value != value)  # noqa: PLR0124
+def _moments(data_type: pa.TimestampType, *, keeps_all: bool) -> Conversion:
+    unit, is_aware = data_type.unit, data_type.tz is not None
 
-
-def _instant_conversion(data_type: pa.TimestampType, *, keeps_all: bool = False) -> Conversion:
-    unit = data_type.unit
-
-    def one(value: Any) -> Any:
-        if hasattr(value, "dtype"):
-            refuse(value, ", which has no time zone; return an aware datetime")
-        value = _moment(value, unit)
-        if value is None or value.tzinfo is not None:
-            return value
-        if keeps_all:
-            refuse(value, " without a time zone")
+    def prepare(value: Any) -> datetime:
+        if value.microsecond % _UNITS.get(unit, 1) or getattr(value, "nanosecond", 0):
+            refuse(value, f" finer than `{unit}`")
+        to_datetime = getattr(value, "to_pydatetime", None)
+        value = value if to_datetime is None else to_datetime()
+        if not is_aware:
+            # What its clock shows, as in Spark's own functions.
+            return value.replace(tzinfo=None)
         # In the zone of this process, as in Spark's own functions.
-        return _of_this_zone(value)
+        return value if value.tzinfo is not None else _of_this_zone(value)
 
-    return _moments(one, unit, is_aware=True)
+    def are_plain(values: Sequence[Any]) -> bool:
+        # The type of a `datetime` does not say whether it must be converted.
+        return all(value is None or (value.tzinfo is not None) is is_aware for value in values)
+
+    plain = set[type]() if unit in _UNITS else {datetime}
+    kind = "instant" if is_aware else "clock"
+    native = _without_numpy if is_aware else _native
+    return _leaf(kind, plain, prepare, keeps_all=keeps_all, are_plain=are_plain, native=native)
+
+
+def _without_numpy(value: Any) -> Any:
+    if hasattr(value, "dtype"):
+        refuse(value, ", which has no time zone; return an aware datetime")
+    return value
 
 
 def _of_this_zone(value: datetime) -> datetime:
@@ -265,76 +355,55 @@ def _of_this_zone(value: datetime) -> datetime:
         return refuse(value, " out of range")
 
 
-def _wall_clock_conversion(data_type: pa.TimestampType, *, keeps_all: bool = False) -> Conversion:
+def _durations(data_type: pa.DurationType, *, keeps_all: bool) -> Conversion:
     unit = data_type.unit
 
-    def one(value: Any) -> Any:
-        value = _moment(value, unit)
-        if keeps_all and value is not None and value.tzinfo is not None:
-            refuse(value, " with a time zone")
-        # What its clock shows, as in Spark's own functions.
-        return None if value is None else value.replace(tzinfo=None)
-
-    return _moments(one, unit, is_aware=False)
-
-
-def _moments(one: Callable[[Any], Any], unit: str, *, is_aware: bool) -> Conversion:
-    """The type of a `datetime` does not say whether it must be converted."""
-
-    def are_plain(values: Sequence[Any]) -> bool:
-        return all(value is None or (value.tzinfo is not None) is is_aware for value in values)
-
-    return Conversion(set() if unit in _UNITS else {datetime}, one, are_plain=are_plain)
-
-
-def _duration_conversion(data_type: pa.DurationType) -> Conversion:
-    unit = data_type.unit
-
-    def one(value: Any) -> Any:
-        value = _native(value)
-        if value is None or _is_nothing(value):
-            return None
-        if not isinstance(value, timedelta):
-            refuse(value)
+    def prepare(value: Any) -> timedelta:
         if value // _MICROSECOND % _UNITS.get(unit, 1) or getattr(value, "nanoseconds", 0):
             refuse(value, f" finer than `{unit}`")
         return timedelta(value.days, value.seconds, value.microseconds)
 
-    return Conversion(set() if unit in _UNITS else {timedelta}, one)
+    plain = set[type]() if unit in _UNITS else {timedelta}
+    return _leaf("duration", plain, prepare, keeps_all=keeps_all)
 
 
-def _time_conversion(data_type: pa.Time32Type | pa.Time64Type) -> Conversion:
+def _times_of_day(data_type: pa.Time32Type | pa.Time64Type, *, keeps_all: bool) -> Conversion:
     unit = data_type.unit
 
-    def one(value: Any) -> Any:
-        if not isinstance(value, time):
-            refuse(value)
+    def prepare(value: Any) -> time:
         if value.microsecond % _UNITS.get(unit, 1):
             refuse(value, f" finer than `{unit}`")
         return value.replace(tzinfo=None)
 
-    return Conversion(set() if unit in _UNITS else {time}, one)
+    plain = set[type]() if unit in _UNITS else {time}
+    return _leaf("time", plain, prepare, keeps_all=keeps_all)
 
 
-Rules = list[tuple[Callable[[pa.DataType], bool], Callable[[Any], Conversion]]]
-"""Tests of a type, each with what makes its conversion."""
-LEAVES: Rules = [
-    (pa.types.is_boolean, lambda _: Conversion({bool}, _boolean)),
-    (pa.types.is_integer, lambda _: Conversion({int}, _integer)),
-    (pa.types.is_float16, lambda _: _floating(2**11)),
-    (pa.types.is_float32, lambda _: _floating(2**24)),
-    (pa.types.is_float64, lambda _: _floating(2**53)),
-    (pa.types.is_decimal, lambda _: Conversion({Decimal}, _decimal, are_plain=_are_short)),
-    (pa.types.is_string, lambda _: Conversion({str}, _string)),
-    (pa.types.is_large_string, lambda _: Conversion({str}, _string)),
-    (pa.types.is_binary, lambda _: Conversion({bytes}, _binary)),
-    (pa.types.is_large_binary, lambda _: Conversion({bytes}, _binary)),
-    (lambda it: pa.types.is_timestamp(it) and it.tz is not None, _instant_conversion),
-    (pa.types.is_timestamp, _wall_clock_conversion),
-    (pa.types.is_date, lambda _: Conversion({date}, _day)),
-    (pa.types.is_duration, _duration_conversion),
-    (pa.types.is_time, _time_conversion),
-]
+def _of_leaf(data_type: Any, *, keeps_all: bool) -> Conversion | None:
+    """Returns the conversion for a type that holds no others, if one is needed."""
+    # Of a subclass of `str`, such as an enum's, the text that it is, not how it shows itself.
+    simple: dict[str, tuple[type, Callable[[Any], Any]]] = {
+        "boolean": (bool, _same),
+        "integer": (int, _integer),
+        "decimal": (Decimal, _decimal),
+        "text": (str, str.__str__),
+        "bytes": (bytes, _bytes),
+        "date": (date, _day),
+    }
+    kind = kind_of(data_type)
+    if kind is None:
+        return None
+    if kind == "floating":
+        return _floats(*_FLOATS[data_type.bit_width], keeps_all=keeps_all)
+    if kind in simple:
+        plain, prepare = simple[kind]
+        are_plain = _are_short if kind == "decimal" else None
+        return _leaf(kind, {plain}, prepare, keeps_all=keeps_all, are_plain=are_plain)
+    of_kind: Any = {"time": _times_of_day, "duration": _durations}.get(kind, _moments)
+    return of_kind(data_type, keeps_all=keeps_all)
+
+
+_FLOATS = {16: (2**11, "e"), 32: (2**24, "f"), 64: (2**53, "d")}
 
 
 # -- values of columns, nested ones above all, in the form that PyArrow takes
@@ -351,18 +420,15 @@ def conversion_to(data_type: pa.DataType, *, keeps_all: bool = False) -> Convers
         keeps_all: Whether it refuses what a result may have and its column has no place for: the
             zone of a time, or that it has none, and further members of a struct.
     """
-    for matches, make in _RULES:
+    if is_variant(data_type):
+        return Conversion(set(), _variant)
+    for matches, make in _NESTED:
         if matches(data_type):
-            strict = cast("Any", make)
-            return (
-                strict(data_type, keeps_all=True)
-                if keeps_all and make in _STRICT
-                else make(data_type)
-            )
-    return None
+            return make(data_type, keeps_all=keeps_all)
+    return _of_leaf(data_type, keeps_all=keeps_all)
 
 
-def _list_conversion(data_type: pa.ListType, *, keeps_all: bool = False) -> Conversion:
+def _list_conversion(data_type: pa.ListType, *, keeps_all: bool) -> Conversion:
     element = conversion_to(data_type.value_type, keeps_all=keeps_all)
     required = not data_type.value_field.nullable
 
@@ -385,7 +451,7 @@ def _list_conversion(data_type: pa.ListType, *, keeps_all: bool = False) -> Conv
     return Conversion({list, tuple}, one, are_plain=_looks_at(parts))
 
 
-def _map_conversion(data_type: pa.MapType, *, keeps_all: bool = False) -> Conversion:
+def _map_conversion(data_type: pa.MapType, *, keeps_all: bool) -> Conversion:
     key = conversion_to(data_type.key_type, keeps_all=keeps_all)
     item = conversion_to(data_type.item_type, keeps_all=keeps_all)
     identity = _identity_of(data_type.key_type)
@@ -454,7 +520,7 @@ def _pairs(value: Sequence[Any]) -> Sequence[Any]:
     return value
 
 
-def _struct_conversion(data_type: pa.StructType, *, keeps_all: bool = False) -> Conversion:
+def _struct_conversion(data_type: pa.StructType, *, keeps_all: bool) -> Conversion:
     fields = list(data_type)
     names = [field.name for field in fields]
     known = frozenset(names)
@@ -536,17 +602,8 @@ def _part(
     return values
 
 
-_RULES: Rules = [
-    *LEAVES,
-    (is_variant, lambda _: Conversion(set(), _variant)),
+_NESTED: list[tuple[Callable[[pa.DataType], bool], Callable[..., Conversion]]] = [
     (pa.types.is_map, _map_conversion),
     (pa.types.is_struct, _struct_conversion),
     (is_any_list, _list_conversion),
 ]
-_STRICT = {
-    _instant_conversion,
-    _wall_clock_conversion,
-    _map_conversion,
-    _struct_conversion,
-    _list_conversion,
-}

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from sparkawait._core import Row, RowGroup
 from sparkawait._plan.plan import Plan
-from sparkawait._values.conversion import Misfit, conversion_to
-from sparkawait._values.kept import ZonesDifferError, kept_as
+from sparkawait._values.conversion import Misfit
+from sparkawait._values.kept import check_objects, kept_as
 from sparkawait._worker.batch_lines import Doubt, Line
 from sparkawait._worker.batching import BatchRunner, Call, is_of_rows, may_be_of_rows
 from sparkawait._worker.feeder import invalid_column
@@ -259,6 +259,11 @@ class Results:
         if isinstance(returned, pa.RecordBatch):
             return returned
         if isinstance(returned, pa.Table) or hasattr(returned, "__arrow_c_stream__"):
+            try:
+                check_objects(returned)
+            except Misfit as error:
+                kind = ErrorKind.RESULT_SCHEMA_MISMATCH
+                self._refuse(f"returned column `{error.path}` with {error.got}", kind)
             whole = pa.table(cast("Any", returned)).combine_chunks()
             batches = whole.to_batches()
             return batches[0] if batches else pa.RecordBatch.from_pylist([], whole.schema)
@@ -280,17 +285,10 @@ class Results:
         if column.type == field.type:
             return column
         try:
-            try:
-                return kept_as(column, field.type)
-            except ZonesDifferError:
-                # What a time without a zone is, and one with, is one question with other results.
-                conversion = conversion_to(field.type)
-                values = column.to_pylist()
-                values = values if conversion is None else conversion.all(values)
-                return pa.array(values, field.type)
+            return kept_as(column, field.type)
         except (pa.ArrowException, Misfit, ValueError) as error:
             # Arrow quotes the value, which is nothing for a message.
-            reason = "" if isinstance(error, pa.ArrowNotImplementedError) else " without loss"
+            reason = " without loss" if isinstance(error, pa.ArrowInvalid) else ""
             self._refuse(
                 f"returned column `{field.name}` as {column.type}, which is not {field.type}"
                 f"{reason}",

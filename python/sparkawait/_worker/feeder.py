@@ -12,16 +12,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import date, time, timedelta
-from decimal import Decimal
 from typing import Any, NoReturn, cast
 
 import pyarrow as pa
 
 from sparkawait._checks import refuse, shown, with_leaves
 from sparkawait._core import Task
-from sparkawait._values.conversion import conversion_to
-from sparkawait._values.kept import kept_as
+from sparkawait._values.conversion import Misfit
+from sparkawait._values.kept import array_of, check_objects
 from sparkawait._worker import address_space
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 
@@ -112,14 +110,20 @@ def opened(
     return iter(batches), cast("Any", thing).schema
 
 
+_WAY_OUT = "give values of one type, or a table"
+
+
 def _foreign(thing: Any) -> pa.RecordBatchReader | None:
     """Returns a reader of what another library has; ``None`` if it has no rows of named columns."""
     try:
+        check_objects(thing)
         if hasattr(thing, "__arrow_c_stream__"):
             return _reader(thing)
         if hasattr(thing, "__arrow_c_array__"):
             batch = cast("Callable[[object], pa.RecordBatch]", pa.record_batch)(thing)
             return pa.RecordBatchReader.from_batches(batch.schema, [batch])
+    except Misfit as error:
+        _refuse(f"input column `{error.path}` has {error.got}; {_WAY_OUT}")
     except pa.ArrowInvalid:  # a single column
         return None
     return None
@@ -149,12 +153,12 @@ def _of_columns(columns: Mapping[Any, Any], schema: pa.Schema | None) -> pa.Tabl
         if schema is not None and at < 0:
             known = ", ".join(schema.names)
             _refuse(f"the input got a column `{name}`, and began with {known}; name all at first")
+        wanted = None if schema is None else schema.field(at).type
         try:
-            arrays.append(_array(values, None if schema is None else schema.field(at).type))
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            # What they say has values of rows in it.
-            wanted = "one type" if schema is None else f"type {schema.field(at).type}, as before"
-            _refuse(f"the values of input column `{name}` are not of {wanted}; give a table")
+            arrays.append(array_of(values, wanted))
+        except Misfit as error:
+            before = f" is {wanted} in what came before, and" if wanted is not None else ""
+            _refuse(f"input column `{name}{error.path}`{before} has {error.got}; {_WAY_OUT}")
     lengths = {len(array) for array in arrays}
     if len(lengths) > 1:
         _refuse(f"the columns of a dict in the input have several lengths: {sorted(lengths)}")
@@ -164,47 +168,6 @@ def _of_columns(columns: Mapping[Any, Any], schema: pa.Schema | None) -> pa.Tabl
     if missing := [name for name in schema.names if name not in columns]:
         _refuse(f"a dict in the input lacks column `{missing[0]}`, which those before have")
     return table.select(schema.names).cast(schema)
-
-
-def _array(values: Any, wanted: pa.DataType | None) -> Any:
-    """Returns values as an array, of the type of those before if there are any.
-
-    Raises:
-        Exception: Any, if they do not fit, or would lose something: PyArrow cuts 1.5 to 1 and times
-            to dates, and drops zones and members of structs.
-    """
-    if isinstance(values, pa.ChunkedArray) or any(hasattr(values, it) for it in _TYPED):
-        array: Any = pa.array(cast("Any", values))
-        if wanted is None:
-            return array
-        return kept_as(array.combine_chunks() if hasattr(array, "chunks") else array, wanted)
-    if wanted is not None:
-        return pa.array(_kept(values, wanted), wanted)
-    array = pa.array(values)
-    kept = values if _are_alike(values) else _kept(values, array.type)
-    return array if kept is values else pa.array(kept, array.type)
-
-
-def _kept(values: Sequence[Any], data_type: pa.DataType) -> Sequence[Any]:
-    conversion = conversion_to(data_type, keeps_all=True)
-    return values if conversion is None else conversion.all(values)
-
-
-_TYPED = ("dtype", "__arrow_array__", "__arrow_c_array__", "__arrow_c_stream__")
-"""What lists that know the type of their values have, one or the other."""
-_SCALARS = (bool, int, float, str, bytes, Decimal, timedelta, time)
-
-
-def _are_alike(values: Any) -> bool:
-    """Tells whether values have one type, which says all that PyArrow must know of them."""
-    kinds = {*map(type, values)} - {type(None)}
-    if len(kinds) > 1:
-        return False
-    return all(kind is date or issubclass(kind, _SCALARS) or _is_of_numpy(kind) for kind in kinds)
-
-
-def _is_of_numpy(kind: type) -> bool:
-    return hasattr(kind, "dtype") and not hasattr(kind, "__len__")
 
 
 def _reader(stream: Any) -> pa.RecordBatchReader:

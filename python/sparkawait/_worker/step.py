@@ -27,9 +27,9 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sparkawait import _core
 from sparkawait._core import Carried, PartEnd, RemoteTask, encode_carried, find_posted
 from sparkawait._plan.plan import Chain
-from sparkawait._values.kept import forms_of
 from sparkawait._worker import address_space
 from sparkawait._worker.feeder import Offsets
 from sparkawait._worker.holder import HeldTask, holder
@@ -511,8 +511,9 @@ def _completed(chain: Chain, columns: Columns, carried: Carried) -> list[bytes]:
     is_other = columns != kinds_of(_schema_in(carried.schema))
     if carried.completed and not is_other:
         wanted = chain.output_schema(_schema_in(carried.schema))
-        forms = forms_of(wanted)
-        found = forms_of(_schema_in(_schema_of(carried.completed[0])))
+        # By Spark's names of types, since it takes one for another where these are equal.
+        both = (wanted, _schema_in(_schema_of(carried.completed[0])))
+        forms, found = ({it.name: _core.simple_string(it.type) for it in of} for of in both)
         absent = forms.keys() - found.keys()
         if found.items() <= forms.items() and all(wanted.field(it).nullable for it in absent):
             return [_widened(it, wanted) if absent else it for it in carried.completed]

@@ -118,9 +118,7 @@ fn read_column(
         DataType::Int16 => cells.numbers::<Int16Type>(whole),
         DataType::Int32 => cells.numbers::<Int32Type>(whole),
         DataType::Int64 => cells.numbers::<Int64Type>(whole),
-        #[expect(clippy::cast_possible_truncation, reason = "as PyArrow does")]
-        DataType::Float32 => cells
-            .numbers::<Float32Type>(|cell| Some(cell.cast_exact::<PyFloat>().ok()?.value() as f32)),
+        DataType::Float32 => cells.numbers::<Float32Type>(single),
         DataType::Float64 => cells.numbers::<Float64Type>(float),
         // Lone surrogates are refused.
         DataType::Utf8 => {
@@ -198,6 +196,14 @@ impl<'a, 'py> Cells<'a, 'py> {
 /// Reads an integer that fits; a `bool` does not count as one.
 fn whole<T: TryFrom<i64>>(cell: &Bound<'_, PyAny>) -> Option<T> {
     T::try_from(cell.cast_exact::<PyInt>().ok()?.extract::<i64>().ok()?).ok()
+}
+
+/// Reads a float as a single one: rounded, but no infinity of another number.
+fn single(cell: &Bound<'_, PyAny>) -> Option<f32> {
+    let double = cell.cast_exact::<PyFloat>().ok()?.value();
+    #[expect(clippy::cast_possible_truncation, reason = "as Spark does")]
+    let rounded = double as f32;
+    (rounded.is_infinite() == double.is_infinite()).then_some(rounded)
 }
 
 /// Reads a float, or an integer that is the same as one.

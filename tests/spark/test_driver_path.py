@@ -49,6 +49,6 @@ def test_a_call_passes_few_files_and_few_functions(spark):
     files, calls = passed(lambda: sa.unordered_wait(df, double))
     assert (files <= 16, calls <= 150) == (True, True), (files, calls)
     files, calls = passed(lambda: sa.unordered_wait(df, get))
-    assert (files <= 18, calls <= 155) == (True, True), (files, calls)
+    assert (files <= 18, calls <= 150) == (True, True), (files, calls)
     files, calls = passed(lambda: df.select(column("id")))
-    assert (files <= 14, calls <= 120) == (True, True), (files, calls)
+    assert (files <= 14, calls <= 115) == (True, True), (files, calls)

@@ -43,8 +43,7 @@ def kept_as(column: Any, wanted: Any, *, keeps_all: bool = False) -> Any:
         Misfit: If no column of the type takes values of that one.
         ArrowException: If something in it would be lost.
     """
-    column = _plain(column)
-    if column.type == wanted:
+    if column.type == wanted or (column := _plain(column)).type == wanted:
         return column
     pairs = {
         (kind_of(came.type), kind_of(to.type))

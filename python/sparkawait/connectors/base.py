@@ -102,7 +102,9 @@ class Connector(NativeFunction, ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns what travels to the executors."""
-        return {name: it for name, it in vars(self).items() if name != "_described"}
+        state = vars(self).copy()
+        state.pop("_described", None)
+        return state
 
     def _native(self, *, retry_misses: bool) -> _core.Native:
         return self._as_native(looked_up, retry_misses=retry_misses)

@@ -92,7 +92,7 @@ pub fn compare(
         position += usize::from(plan.is_fan_out);
         for _ in &plan.calls {
             let (seen, counted) = (&model.sites[site], &metrics[position].operator);
-            let made = seen.made;
+            let made = &seen.made;
             let further = counted.retries + counted.parts;
             // Behind a cache a call is an attempt once it is made, so one in vain does not count.
             let is_cached = seen.plan.cache.is_some();

@@ -16,6 +16,7 @@ mod budget;
 mod cache;
 mod held;
 mod known;
+mod made;
 mod pools;
 pub mod requests;
 mod settled;
@@ -25,9 +26,10 @@ mod site;
 use budget::Budget;
 pub use cache::{Cache, Source};
 use held::Held;
+pub use made::Made;
 use pools::Pools;
 use site::{AskedPause, Flying, asks_for_retry, is_drop, is_failure, is_reply, outcome_of};
-pub use site::{Made, Outcome, Row, Site, State, Why};
+pub use site::{Outcome, Row, Site, State, Why};
 
 /// A row as it came to an operator.
 #[derive(Clone, Copy, Debug)]
@@ -258,6 +260,7 @@ impl Model {
         let has_begun = here.flying.get(&attempt).map_or(is_called, |it| it.known.is_some());
         here.cancels += u64::from(has_begun);
         let Some(call) = here.flying.remove(&attempt) else {
+            here.made.unsee(attempt);
             // Its answer is in the mail, behind that of the call beside it; or all ends.
             let is_pair = attempt.is_hedge() || here.plan.hedge.is_some();
             if is_ending || is_pair || self.may_have_failed(now) {
@@ -397,7 +400,7 @@ impl Model {
         if let Some(after) = row.waits_for(next, said, &here.plan) {
             row.set(State::resting(is_vague, now, after, said), now, keeps_before);
             row.uncounted += u32::from(is_divided || is_outage);
-            return;
+            return here.leave_out(id, attempt, said);
         }
         let outcome = outcome_of(said, here.is_branch);
         row.set(State::Done(outcome), now, keeps_before);

@@ -62,6 +62,8 @@ pub enum Asks {
     /// It was of several rows, which are called for again in parts: with so many if one begins with
     /// this row, else with those before it.
     InPart(u32),
+    /// The same for one that was left out of the call: nobody was called for it.
+    LeftOut(u32),
 }
 
 /// What a call says.

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What calls have cost, as their replies say.
+//! What replies say that calls have cost, and of rows that were left out of them.
 
 use sparkawait_core::operator::AttemptId;
 
 use super::Model;
 use super::site::{Heard, Owed, Site};
 use crate::limits::{Left, Settled};
+use crate::trace::{Id, Said};
 
 impl Model {
     /// Returns what a call was charged, if it has no answer yet.
@@ -83,5 +84,16 @@ impl Site {
                 self.limits.owe(&settled);
             }
         }
+    }
+
+    /// Takes back a call that is made again, as nobody was called for its row.
+    pub(super) fn leave_out(&mut self, id: Id, attempt: AttemptId, said: Said) {
+        let Some(row) = self.rows.get_mut(&id).filter(|_| said.is_left_out()) else { return };
+        self.made.take_back(attempt);
+        row.made -= 1;
+        // The next call has its number, if no clock knows of this one.
+        let is_taken = attempt.attempt > 1 && self.plan.attempt_timeout.is_none();
+        row.attempts -= u32::from(is_taken);
+        row.uncounted -= u32::from(is_taken);
     }
 }

@@ -9,6 +9,7 @@ use sparkawait_core::retry::{AsyncRetryStrategy, Jitter};
 
 use super::budget::Budget;
 use super::held::Held;
+use super::made::Made;
 use crate::limits::{Left, Limits, Settled};
 use crate::rules::{Next, RULES};
 use crate::scenario::{CallPlan, Failing, HedgePlan, Mode, OperatorPlan};
@@ -159,28 +160,6 @@ pub(super) struct Owed {
     pub(super) settled: Settled,
 }
 
-/// Calls that were made: a cache has answered none of them.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Made {
-    /// All of them.
-    pub calls: u64,
-    /// Those that were further attempts: retries, and calls of parts.
-    pub retries: u64,
-    /// Those that stood beside others.
-    pub hedges: u64,
-}
-
-impl Made {
-    const fn count(&mut self, attempt: AttemptId) {
-        self.calls += 1;
-        if attempt.is_hedge() {
-            self.hedges += 1;
-        } else if attempt.attempt > 1 {
-            self.retries += 1;
-        }
-    }
-}
-
 /// A function of the chain.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "facts that do not depend on one another")]
@@ -288,7 +267,12 @@ impl State {
 impl Said {
     /// Whether its rows are called for again, in parts.
     pub(super) const fn is_divided(self) -> bool {
-        matches!(self, Self::Failure { asks: Asks::InPart(_), .. })
+        matches!(self, Self::Failure { asks: Asks::InPart(_) | Asks::LeftOut(_), .. })
+    }
+
+    /// Whether nobody was called for its row.
+    pub const fn is_left_out(self) -> bool {
+        matches!(self, Self::Failure { asks: Asks::LeftOut(_), .. })
     }
 
     /// Nanoseconds after which it asks for another call.
@@ -307,7 +291,9 @@ pub(super) fn asks_for_retry(said: Said, is_branch: bool, plan: &CallPlan) -> bo
         }
         Said::Results { retry, .. } => retry,
         Said::Failure { asks: Asks::IfRepeatable, .. } => plan.is_repeatable,
-        Said::Failure { asks, .. } => matches!(asks, Asks::Yes | Asks::InPart(_)),
+        Said::Failure { asks, .. } => {
+            matches!(asks, Asks::Yes | Asks::InPart(_) | Asks::LeftOut(_))
+        }
     }
 }
 
@@ -376,8 +362,7 @@ impl Row {
         holds: bool,
         now: u64,
     ) -> bool {
-        let is_divided = matches!(said, Said::Failure { asks: Asks::InPart(_), .. });
-        *answers += u64::from(!is_drop(said) && !is_divided);
+        *answers += u64::from(!is_drop(said) && !said.is_divided());
         if !holds || !is_drop(said) {
             self.outage = None;
             return false;

@@ -222,9 +222,13 @@ fn failed_call(
         (Asks::IfRepeatable, _) => Retry::IfRepeatable,
         (Asks::Yes, None) => Retry::Yes,
         (Asks::Yes, Some(nanos)) => Retry::After(Duration::from_nanos(nanos)),
-        (Asks::InPart(records), _) => Retry::InPart { records },
+        (Asks::InPart(records) | Asks::LeftOut(records), _) => Retry::InPart { records },
     };
-    let sign = if pause.is_some() { CallSign::Overloaded } else { retry.sign() };
+    let sign = match asks {
+        Asks::LeftOut(_) => CallSign::NotCalled,
+        _ if pause.is_some() => CallSign::Overloaded,
+        _ => retry.sign(),
+    };
     let pause = pause.map(Duration::from_nanos);
     FailedCall { sign, pause, ..FailedCall::new(attempt, failure, retry) }
 }

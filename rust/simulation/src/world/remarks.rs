@@ -70,10 +70,13 @@ impl World {
         let seed = self.scenario.seed ^ 0x756E_7365;
         let random = &mut Random(choice(seed, site, self.now, attempt.attempt));
         let is_drawn = random.in_a_hundred(40);
-        if !may_pass || !is_one || !is_drawn || !here.awaits(attempt) {
+        let row_cost = here.cost_of(attempt);
+        if said.is_left_out() && here.awaits(attempt) {
+            self.model.give_back_to_pools(site, row_cost);
+        }
+        if !may_pass || !is_one || !is_drawn || !self.model.sites[site].awaits(attempt) {
             return false;
         }
-        let row_cost = here.cost_of(attempt);
         self.model.give_back_to_pools(site, row_cost);
         for limit in 0..self.model.sites[site].plan.limits.len() {
             let Some(charged) = self.model.charged(site, attempt, limit) else { continue };

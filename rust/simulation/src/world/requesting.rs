@@ -48,7 +48,7 @@ impl World {
         }
     }
 
-    fn make_request(&mut self, site: usize, calls: Calls<Answers>) {
+    fn make_request(&mut self, site: usize, mut calls: Calls<Answers>) {
         let Some(first) = calls.first().map(|it| it.0) else { return };
         self.note(What::Requested { site, first, calls: calls.len() });
         self.requested.push((site, first));
@@ -59,6 +59,14 @@ impl World {
         if calls.len() > 1 && is_answered && random.in_a_hundred(divided) {
             return self.divide(site, calls);
         }
+        if calls.len() > 1
+            && is_answered
+            && self.may_leave_out(site)
+            && random.in_a_hundred(divided)
+        {
+            let left_out = calls.split_off(1);
+            self.call_again(site, left_out, Asks::LeftOut);
+        }
         for (_, answers) in calls {
             self.answer_later(answers);
         }
@@ -66,20 +74,32 @@ impl World {
 
     /// A request fails, and asks for another call for the rows of each half.
     fn divide(&mut self, site: usize, mut calls: Calls<Answers>) {
-        let takes = self.model.sites[site].plan.script.least;
         let second = calls.split_off(calls.len() / 2);
         for part in [calls, second] {
-            let mut records = u32::try_from(part.len()).unwrap_or(u32::MAX);
-            let answers: Vec<Answer> =
-                part.into_iter().filter_map(|(_, it)| Some(it.into_iter().next()?.1)).collect();
-            if let Some(requests) = &mut self.requests[site] {
-                requests.divide(answers.iter().map(|it| it.id));
-            }
-            for answer in answers {
-                let asks = Asks::InPart(std::mem::take(&mut records));
-                let said = Said::Failure { asks, after: None, pause: None };
-                self.answer(takes, Answer { said, ..answer });
-            }
+            self.call_again(site, part, Asks::InPart);
+        }
+    }
+
+    /// Whether a request may be for one of its rows alone: nothing else stands beside its calls, or counts
+    /// what they cost.
+    fn may_leave_out(&self, site: usize) -> bool {
+        let plan = &self.model.sites[site].plan;
+        plan.cache.is_none() && plan.hedge.is_none() && plan.limits.is_empty()
+    }
+
+    /// Rows of a request are called for again together.
+    fn call_again(&mut self, site: usize, part: Calls<Answers>, asks: impl Fn(u32) -> Asks) {
+        let takes = self.model.sites[site].plan.script.least;
+        let mut records = u32::try_from(part.len()).unwrap_or(u32::MAX);
+        let answers: Vec<Answer> =
+            part.into_iter().filter_map(|(_, it)| Some(it.into_iter().next()?.1)).collect();
+        if let Some(requests) = &mut self.requests[site] {
+            requests.divide(answers.iter().map(|it| it.id));
+        }
+        for answer in answers {
+            let asks = asks(std::mem::take(&mut records));
+            let said = Said::Failure { asks, after: None, pause: None };
+            self.answer(takes, Answer { said, ..answer });
         }
     }
 

@@ -15,7 +15,7 @@ import sparkawait as sa
 from sparkawait.options import OF_FUNCTION, OWN_OPTIONS
 from tests.spark.options_program import CASES, PLACES, chosen, results
 
-pytestmark = [pytest.mark.spark, pytest.mark.newest_spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.newest_spark, pytest.mark.timeout(1800)]
 
 ROOT = Path(__file__).parents[2]
 FULL = pytest.param("full", marks=pytest.mark.nightly)

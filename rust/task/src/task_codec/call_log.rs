@@ -313,7 +313,8 @@ impl CallLog {
             return;
         }
         noted.ended = Some(now);
-        noted.info.cached = end.answered == Answered::Shared;
+        // One that is called again has not got the answer that others share.
+        noted.info.cached = end.answered == Answered::Shared && noted.is_over;
         let has_waited = noted.waiting.take_if(|it| *it == attempt).is_some();
         if end.answered == Answered::Called {
             if has_waited {
@@ -591,6 +592,20 @@ mod tests {
         log.call(7, attempt(4, 2), Asked::default);
         let left_out = failed(ErrorKind::UserFunctionFailed, CallSign::NotCalled, None);
         log.end(attempt(4, 2), left_out, Handled::Final(0));
+
+        let told = log.leave(7, true);
+        assert_eq!((told.attempts, told.cached), (1, false));
+    }
+
+    #[test]
+    fn a_row_that_is_left_out_and_called_again_in_vain_has_no_answer_of_another_row() {
+        let mut log = log_of(1, Begins::AtOnce);
+        log.call(7, attempt(4, 1), Asked::default);
+        let left_out = failed(ErrorKind::UserFunctionFailed, CallSign::NotCalled, None);
+        log.end(attempt(4, 1), left_out, Handled::Retried(0));
+        assert!(!log.completed(7).cached);
+        log.call(7, attempt(4, 2), Asked::default);
+        log.cancel(&[attempt(4, 2)]);
 
         let told = log.leave(7, true);
         assert_eq!((told.attempts, told.cached), (1, false));

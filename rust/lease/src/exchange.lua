@@ -17,6 +17,7 @@
 local HOLD = 30000000      -- silent for so long, a worker has nothing any more
 local LASTS = 25000000     -- so long it may begin calls with what does not refill
 local LEASE = 200000       -- and so long with permits of a rate, at most
+local LONGEST = 400000     -- and so long one that gets the processor less often than that
 local SHORTEST = 20000     -- and at least
 local QUANTUM = 200000     -- what all workers get at once of a rate, in time
 local HORIZON = 1000000    -- how far ahead a rate is promised
@@ -109,6 +110,7 @@ end
 if kind ~= 'rate' and tonumber(number) > 1 and not redis.call('HGET', limit, own_number) then
     return { 'lost' }
 end
+local gap = now - tonumber(redis.call('ZSCORE', lately, worker) or now)
 redis.call('ZADD', lately, text(now), worker)
 redis.call('EXPIRE', lately, lives)
 -- Who does not know what the limit has become learns that first.
@@ -187,7 +189,11 @@ if kind == 'rate' then
         local lasts = math.ceil(granted * b / a)
         -- A permit may be used until its lease ends, so it counts from there. As long as the line is no
         -- shorter than that, nothing is lost by it.
-        local lease = math.max(SHORTEST, math.min(LEASE, burst - lasts))
+        local longest = LEASE
+        -- Who calls now and then wants one row's, and uses what it gets.
+        local needs = want > least or charged > cost
+        if gap > LEASE and gap <= ACTIVE and needs then longest = LONGEST end
+        local lease = math.max(SHORTEST, math.min(longest, burst - lasts))
         -- Its own length is not the line's: a dear row waits for its turn, and then for what it costs.
         local line = math.max(tat, now) - burst
         local from = math.max(now, line + lasts)

@@ -14,6 +14,9 @@ const HOLD: u64 = 30_000_000;
 const LASTS: u64 = 25_000_000;
 /// And so long with permits of a rate, at most.
 const LEASE: u64 = 200_000;
+/// And so long one that gets the processor less often than that: a change of the limit holds after half a
+/// second.
+const LONGEST: u64 = 400_000;
 /// And at least.
 const SHORTEST: u64 = 20_000;
 /// What all workers get at once of a rate, in time.
@@ -265,6 +268,7 @@ impl Limit {
             number: said.number,
             answer: Answer::Noted,
         });
+        let gap = now - own.seen;
         own.seen = now;
         // Who does not know what the limit has become learns that first.
         let is_new = said.knows != self.version;
@@ -276,7 +280,11 @@ impl Limit {
         let active = self.active(now);
         let answer = match self.terms {
             Terms::Rate { permits, period, burst } => {
-                self.of_rate(said, (permits, period, burst), active, now)
+                // Who calls now and then wants one row's, and uses what it gets.
+                let needs = want > said.least || said.charged > said.cost;
+                let is_slow = gap > LEASE && gap <= ACTIVE && needs;
+                let longest = if is_slow { LONGEST } else { LEASE };
+                self.of_rate(said, (permits, period, burst), active, (now, longest))
             }
             Terms::Budget(most) | Terms::Calls(most) => self.of_stock(said, most, active),
         };
@@ -311,7 +319,7 @@ impl Limit {
         said: &Exchange,
         (permits, period, most): (u64, u64, u64),
         active: u64,
-        now: u64,
+        (now, longest): (u64, u64),
     ) -> Option<Answer> {
         let burst = burst_of(self.terms);
         let (charged, cost) = (said.charged, said.cost);
@@ -343,7 +351,7 @@ impl Limit {
         let lasts = quotient_up(amount, period, permits);
         // A permit may be used until its lease ends, so it counts from there. As long as the line is no
         // shorter than that, nothing is lost by it.
-        let lease = burst.saturating_sub(lasts).clamp(SHORTEST, LEASE);
+        let lease = burst.saturating_sub(lasts).clamp(SHORTEST, longest);
         // Its own length is not the line's: a dear row waits for its turn, and then for what it costs.
         let line = tat.max(now).saturating_sub(burst);
         // One place in line for each, or who asks first would get all.

@@ -26,6 +26,8 @@ const LOST: u64 = 30_000_000;
 const LOOKS: u64 = 200_000;
 /// And takes its place if it has heard the server so lately. A limit that was changed so long ago holds.
 const HOLDS: u64 = 400_000;
+/// Who is heard less often wants what comes meanwhile, up to here.
+const MEANWHILE: u64 = 500_000;
 /// How much more it wants when what it got was not enough.
 const GROWTH: u64 = 4;
 /// This part of what calls hold goes through the server's hands with each exchange, so that others get
@@ -496,8 +498,9 @@ impl Share {
 
     fn want_of_rate(&mut self, wants: bool, now: u64) {
         let Terms::Rate { permits, period, .. } = self.terms else { return };
-        let twice = u128::from(permits) * u128::from(2 * EVERY) / u128::from(period);
-        let most = u64::try_from(twice).unwrap_or(u64::MAX).max(1);
+        let meanwhile = now.saturating_sub(self.heard).clamp(2 * EVERY, MEANWHILE);
+        let comes = u128::from(permits) * u128::from(meanwhile) / u128::from(period);
+        let most = u64::try_from(comes).unwrap_or(u64::MAX).max(1);
         let needed = if self.is_exhausted { self.used.saturating_mul(GROWTH) } else { self.used };
         self.demand = needed.max(self.demand / 2).min(most);
         if !wants {
@@ -548,6 +551,9 @@ impl Share {
                 let from = if from == 0 { now } else { now + from };
                 if sent + until > from {
                     self.leases.push_back(Lease { amount, from, until: sent + until, sum });
+                } else {
+                    // It has come too late.
+                    self.tell_cost(Some(sum), amount, 0);
                 }
             }
             Answer::Lease { amount, .. } => {

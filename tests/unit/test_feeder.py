@@ -50,8 +50,8 @@ BATCH = pa.RecordBatch.from_pydict({"x": [1, 2]})
 
 
 def feed(batches, task):
-    feeder = Feeder(Source.of(batches))
-    first = feeder.pull_first()
+    source = Source.of(batches)
+    feeder, first = source.feeder, source.feeder.first()
     feeder.start(task)
     assert task.ended.wait(50)
     feeder.join()
@@ -84,7 +84,7 @@ def test_any_source_of_arrow_batches_is_taken(source):
 
 
 def test_an_empty_input_has_no_first_batch():
-    assert Feeder(Source.of([])).pull_first() is None
+    assert Source.of([]).feeder.first() is None
 
 
 @pytest.mark.parametrize("source", [None, 5])
@@ -97,7 +97,7 @@ def test_what_holds_no_batches_is_refused_at_once(source):
 @pytest.mark.parametrize("item", [7, "x", None, [7], BATCH.column(0)], ids=repr)
 def test_an_item_that_has_no_rows_is_refused(item):
     with pytest.raises(ConfigurationError, match="the input must hold record batches, or what has"):
-        Feeder(Source.of([item])).pull_first()
+        Source.of([item]).feeder.first()
 
 
 def test_the_input_fails_the_task_with_its_own_exception():
@@ -141,7 +141,7 @@ def test_a_feeder_that_waits_in_the_users_iterator_is_not_waited_for():
         gate.wait()
 
     feeder = Feeder(slow())
-    feeder.pull_first()
+    feeder.first()
     feeder.start(FakeTask())
     assert waiting.wait(50)
     feeder.join()

@@ -47,7 +47,7 @@ class RecordBatches(Iterator[pa.RecordBatch]):
         """Reads nothing yet."""
         self._elements = elements
         self._of_element: Iterator[pa.RecordBatch] = iter(())
-        self._schema = schema
+        self.schema = schema
 
     def __next__(self) -> pa.RecordBatch:
         """Returns the next batch.
@@ -62,13 +62,13 @@ class RecordBatches(Iterator[pa.RecordBatch]):
                 break
             if isinstance(element, (list, tuple)) and not element:
                 continue  # a page without rows
-            found = opened(element, self._schema)
+            found = opened(element, self.schema)
             if found is None:
                 _refuse(f"the input must hold {KNOWN}, got `{type(element).__name__}`")
             self._of_element, schema = found
-            self._schema = self._schema or schema
-        if self._schema is None:
-            self._schema = batch.schema
+            self.schema = self.schema or schema
+        if self.schema is None:
+            self.schema = batch.schema
         return batch
 
 
@@ -316,10 +316,12 @@ _JOIN_SECONDS = 1.0
 
 
 class Feeder:
-    """Pulls record batches of one schema from an iterator into a task.
+    """Pulls record batches of one schema from an iterator into a task, all in one thread.
+
+    One thread from the first element on: what reads a database may be used in no other.
 
     Args:
-        batches: The input; used by one thread at a time.
+        batches: The input; nobody else reads it.
     """
 
     with_known: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
@@ -328,7 +330,12 @@ class Feeder:
     def __init__(self, batches: Iterator[Any]) -> None:
         """Pulls nothing yet."""
         self._batches = batches if isinstance(batches, RecordBatches) else RecordBatches(batches)
+        self._changed = threading.Condition()
+        self._has_begun = False
         self._first: pa.RecordBatch | None = None
+        self._failure: BaseException | None = None
+        self._task: Task | None = None
+        self._is_closed = False
         self._thread: threading.Thread | None = None
         self._in_iterator = False
         self.rows = 0
@@ -336,22 +343,55 @@ class Feeder:
         self.has_bytes_for_texts = False
         """Whether a batch has gone to the task with bytes instead of texts."""
 
-    def pull_first(self) -> pa.RecordBatch | None:
+    def begin(self, timeout: float | None = None) -> bool:
+        """Pulls the first batch; returns whether it, the end or an error is there in time.
+
+        Args:
+            timeout: Seconds to wait at most; ``None`` for as long as it takes.
+        """
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name="sparkawait-feeder", daemon=True)
+            self._thread = address_space.start(thread)
+        with self._changed:
+            return self._changed.wait_for(lambda: self._has_begun, timeout)
+
+    def first(self) -> pa.RecordBatch | None:
         """Returns the first batch, which tells the schema, or ``None`` for an empty input."""
-        self._first = next(self._batches, None)
+        self.begin()
+        if self._failure is not None:
+            raise self._failure
         return self._first
 
     def start(self, task: Task) -> None:
-        """Starts the thread that feeds `task`, the first batch included."""
-        thread = threading.Thread(
-            target=self._feed, args=(task,), name="sparkawait-feeder", daemon=True
-        )
-        self._thread = address_space.start(thread)
+        """Feeds `task`, with the first batch, too."""
+        with self._changed:
+            self._task = task
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Ends the thread if it has no task, which nobody will give it any more."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
 
     def join(self) -> None:
         """Waits for the thread, unless the user's iterator holds it: then it ends by itself."""
         if self._thread is not None and not self._in_iterator:
             self._thread.join(_JOIN_SECONDS)
+
+    def _run(self) -> None:
+        try:
+            self._first = next(self._batches, None)
+        except BaseException as error:  # noqa: BLE001 - raised where the first batch is asked for
+            self._failure = error
+        with self._changed:
+            self._has_begun = True
+            self._changed.notify_all()
+            if self._first is None:
+                return
+            self._changed.wait_for(lambda: self._task is not None or self._is_closed)
+        if self._task is not None:
+            self._feed(self._task)
 
     def _feed(self, task: Task) -> None:
         try:
@@ -366,8 +406,7 @@ class Feeder:
                 if item is None:
                     task.put_end()
                     return
-                batch = item
-                _check_schema(batch.schema, schema)
+                batch = _as_before(item, schema)
         except BaseException as error:  # noqa: BLE001 - raised again by the task
             self._in_iterator = False
             task.put_failure(error)
@@ -398,11 +437,24 @@ def _not_as_declared(batch: pa.RecordBatch) -> ConfigurationError:
     return ConfigurationError(msg, ErrorKind.INPUT_INVALID)
 
 
-def _check_schema(found: pa.Schema, expected: pa.Schema) -> None:
-    if not found.equals(expected):
-        msg = f"the input changed its schema from ({_columns(expected)}) to ({_columns(found)})"
-        raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
+def _as_before(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Returns a further batch, with the schema of the first.
+
+    Columns of one table may be said to have no nulls in some batches only, as where a part was made
+    by another library.
+    """
+    if batch.schema.equals(schema):
+        return batch
+    came = [(field.name, field.type) for field in batch.schema]
+    is_alike = came == [(field.name, field.type) for field in schema]
+    columns = zip(schema, batch.columns, strict=False)
+    if is_alike and all(field.nullable or not column.null_count for field, column in columns):
+        return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+    msg = f"the input changed its schema from ({_columns(schema)}) to ({_columns(batch.schema)})"
+    raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
 
 
 def _columns(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in schema)
+    return ", ".join(
+        f"{field.name} {field.type}{'' if field.nullable else ' not null'}" for field in schema
+    )

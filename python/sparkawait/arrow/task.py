@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -51,7 +52,7 @@ METRICS_SECONDS = 1.0
 
 def run(
     plan: Plan | Chain,
-    batches: Iterator[pa.RecordBatch],
+    batches: Iterator[pa.RecordBatch] | Feeder,
     *,
     partition: int = 0,
     stage: int = 0,
@@ -65,8 +66,8 @@ def run(
 
     Args:
         plan: The checked call, or the calls of a chain.
-        batches: Record batches of one schema, or what else the wait functions take in an iterable.
-            None at all gives no output, and no function is opened.
+        batches: Record batches of one schema, or what else the wait functions take in an iterable;
+            or what feeds them. None at all gives no output, and no function is opened.
         partition: Number of the partition, for messages and `FunctionContext`.
         stage: Number of the stage, for the names of files in a journal.
         attempt: Number of the attempt, for them.
@@ -90,9 +91,9 @@ def run(
             not those that the operators have settled.
     """
     check_may_wait()
-    with address_space.fitted():
-        feeder = Feeder(batches)
-        first = feeder.pull_first()
+    feeder = batches if isinstance(batches, Feeder) else Feeder(batches)
+    with address_space.fitted(), closing(feeder):
+        first = feeder.first()
         if first is None:
             return
         chain = plan if isinstance(plan, Chain) else Chain.of(plan)

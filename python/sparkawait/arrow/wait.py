@@ -7,11 +7,13 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import sys
+import threading
 from collections.abc import (
+    AsyncGenerator,
     AsyncIterable,
     AsyncIterator,
+    Callable,
     Generator,
     Iterable,
     Iterator,
@@ -19,6 +21,8 @@ from collections.abc import (
     Sequence,
 )
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import suppress
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias, cast
 
 import pyarrow as pa
@@ -28,16 +32,21 @@ from sparkawait._option import documented
 from sparkawait._plan.plan import Chain
 from sparkawait._plan.resolve import resolve_unpickled
 from sparkawait._worker.event_loop import check_may_wait
-from sparkawait._worker.feeder import KNOWN, RecordBatches, opened
+from sparkawait._worker.feeder import KNOWN, Feeder, RecordBatches, opened
 from sparkawait._worker.metrics import SumsOfTasks, TaskMetrics, by_call
 from sparkawait.arrow.task import run
-from sparkawait.exceptions import AsyncIOError, ConfigurationError, ErrorKind
+from sparkawait.exceptions import (
+    AsyncIOError,
+    ConfigurationError,
+    ErrorKind,
+    OperatorStateError,
+)
 from sparkawait.functions import AsyncFunctionsLike
 from sparkawait.metrics import Metrics, sums_of
 from sparkawait.options import OPTIONS, WaitArguments, WaitOptions, of_call
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import Self, Unpack
 
 __all__ = [
     "ArrowInput",
@@ -59,23 +68,36 @@ __all__ = [
 # Read by one thread at a time: by the caller's until the task runs, and then by its feeder.
 
 
-class Source(RecordBatches):
-    """What a wait function got as input."""
+class Source:
+    """What a wait function got as input, and the feeder that reads it: nothing before it is asked.
 
-    def __init__(self, elements: Iterator[Any], schema: pa.Schema | None = None) -> None:
+    Args:
+        elements: What has rows, see `sparkawait._worker.feeder.opened`; all of one schema.
+        schema: Returns the schema, if it is known before there is an element.
+    """
+
+    def __init__(
+        self, elements: Iterator[Any], schema: Callable[[], pa.Schema | None] = lambda: None
+    ) -> None:
         """Reads nothing yet."""
-        super().__init__(elements, schema)
-        self._seen: list[pa.RecordBatch] = []
+        self._elements = elements
+        self._schema = schema
+        self._batches = RecordBatches(elements)
+        self.feeder = Feeder(self._batches)
 
     @staticmethod
     def of(batches: object) -> Source:
         """Makes one of what the user gave as input.
 
         Raises:
-            ConfigurationError: If it has no rows that are known, and cannot be iterated over.
+            ConfigurationError: If it has no rows that are known, and cannot be iterated over; or if
+                it is the output of a wait function that is read already.
         """
+        if isinstance(batches, Batches):
+            return batches.as_source()
         if (found := opened(batches)) is not None:
-            return Source(*found)
+            elements, schema = found
+            return Source(elements, lambda: schema)
         if isinstance(batches, AsyncIterable):
             return Source(_AsyncBatches(cast("AsyncIterable[Any]", batches)))
         if isinstance(batches, Iterable):
@@ -83,49 +105,76 @@ class Source(RecordBatches):
         msg = f"`batches` must hold {KNOWN}, got `{type(batches).__name__}`"
         raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
 
-    def __next__(self) -> pa.RecordBatch:
-        """Returns the next batch."""
-        return self._seen.pop() if self._seen else super().__next__()
-
     def schema(self) -> pa.Schema | None:
         """Returns the schema, of the first batch if nothing says it before; `None` without one."""
-        if self._schema is None:
-            first = next(self, None)
-            if first is not None:
-                self._seen.append(first)
-        return self._schema
+        known = self._batches.schema or self._schema()
+        if known is None:
+            self.check_loop()
+            self.feeder.first()
+        return known or self._batches.schema
 
     def read_on(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Has asynchronous input read on the loop that it belongs to."""
-        if isinstance(self._elements, _AsyncBatches):
-            self._elements.loop = loop
+        """Has asynchronous input read on the loop that it belongs to, in the caller's context."""
+        if isinstance(self._elements, (_AsyncBatches, _Output)):
+            self._elements.read_on(loop)
+
+    def check_loop(self) -> None:
+        """Refuses asynchronous input that nobody reads on its loop.
+
+        Raises:
+            ConfigurationError: As said.
+        """
+        if isinstance(self._elements, (_AsyncBatches, _Output)):
+            self._elements.check_loop()
 
     def close(self) -> None:
-        """Gives up what is being waited for."""
-        if isinstance(self._elements, _AsyncBatches):
+        """Gives up what is being waited for, and what makes the input, as far as it is ours."""
+        self.feeder.close()
+        if isinstance(self._elements, (_AsyncBatches, _Output)):
             self._elements.close()
+
+    def __del__(self) -> None:
+        self.close()
 
 
 class _AsyncBatches(Iterator[Any]):
-    """The batches of an asynchronous iterator, for a thread that may wait for them."""
+    """The batches of an asynchronous iterator, for a thread that may wait for them.
+
+    One task of the reader's loop runs its ``async for`` from the first batch to the last, so that
+    time limits, task groups and context variables hold in it as they do anywhere: a step that has a
+    task of its own would leave a scope in another task than it was entered in.
+    """
 
     def __init__(self, batches: AsyncIterable[Any]) -> None:
         """Reads nothing yet."""
-        self._batches: AsyncIterator[Any] = aiter(batches)
-        self._next: Future[Any] | None = None
+        self._batches = batches
+        self._asked: asyncio.Queue[Future[tuple[Any] | None]] | None = None
+        self._task: asyncio.Task[None] | None = None
         self._is_closed = False
-        self.loop: asyncio.AbstractEventLoop | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._context = copy_context()
 
-    def __next__(self) -> Any:
-        if self.loop is None:
+    def read_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Has it read on `loop`, in the caller's context."""
+        self._loop = loop
+        self._context = copy_context()
+
+    def check_loop(self) -> None:
+        """Refuses to be read without a loop."""
+        if self._loop is None:
             msg = (
                 "`batches` is an asynchronous iterator, which is read on your event loop; take the"
                 " output there, too: `async for batch in sparkawait.arrow.ordered_wait(..)`"
             )
             raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
-        self._next = asyncio.run_coroutine_threadsafe(_next_of(self._batches), self.loop)
+
+    def __next__(self) -> Any:
+        self.check_loop()
+        loop = cast("asyncio.AbstractEventLoop", self._loop)
+        asked: Future[tuple[Any] | None] = Future()
+        loop.call_soon_threadsafe(self._ask, asked)
         try:
-            found = self._next.result()
+            found = asked.result()
         except CancelledError as error:
             if not self._is_closed:
                 # Not the end of the input: rows would be missing, and nobody would know.
@@ -142,19 +191,270 @@ class _AsyncBatches(Iterator[Any]):
     def close(self) -> None:
         """Gives up: nobody takes the output any more."""
         self._is_closed = True
-        if self._next is not None:
-            self._next.cancel()
+        if self._loop is not None:
+            # Of a loop that is closed, nothing runs any more.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._cancel)
 
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
 
-async def _next_of(batches: AsyncIterator[Any]) -> tuple[Any] | None:
-    """Returns the next batch, or `None` behind the last: no future may have a StopIteration."""
-    async for batch in batches:
-        return (batch,)
-    return None
+    def _ask(self, asked: Future[tuple[Any] | None]) -> None:
+        if self._is_closed or (self._task is not None and self._task.done()):
+            asked.cancel()
+            return
+        if self._asked is None:
+            self._asked = asyncio.Queue()
+            loop = cast("asyncio.AbstractEventLoop", self._loop)
+            self._task = self._context.run(loop.create_task, self._read(self._asked))
+        self._asked.put_nowait(asked)
+
+    async def _read(self, asked: asyncio.Queue[Future[tuple[Any] | None]]) -> None:
+        waiting: Future[tuple[Any] | None] | None = await asked.get()
+        batches = aiter(self._batches)
+        try:
+            async for batch in batches:
+                waiting, answered = None, waiting
+                answered.set_result((batch,))
+                waiting = await asked.get()
+            waiting.set_result(None)
+            waiting = None
+        except Exception as error:
+            if waiting is None:
+                raise
+            waiting.set_exception(error)
+            waiting = None
+        finally:
+            while waiting is not None or not asked.empty():
+                (waiting or asked.get_nowait()).cancel()
+                waiting = None
+            if isinstance(batches, AsyncGenerator):
+                await batches.aclose()
 
 
 _LOOK_SECONDS = 0.1
-"""How long an asynchronous iteration that was cancelled goes on waiting for a batch at most."""
+"""How long a look for a batch takes at most: nothing else can end the wait of another thread."""
+_NOTHING = pa.RecordBatch.from_pylist([])
+
+_WAYS = {
+    "iterator": "batches were taken from it",
+    "table": "it became a table",
+    "stream": "a reader of it was made",
+    "async": "an `async for` reads it",
+    "input": "it is the input of another wait function",
+    "chain": "these batches go to the operator that was chained to them; read its output instead",
+}
+"""How an output is read, and what is said to who would read it in another way, too."""
+_ENDS = {
+    "read": "all of it was read",
+    "failed": "it has failed",
+    "closed": "it was closed",
+}
+"""How an output has ended, which is said first."""
+
+
+class _Output(Iterator[pa.RecordBatch]):
+    """The one task behind a `Batches`, in whatever way it is read.
+
+    One thread at a time takes batches. Any may close it.
+    """
+
+    def __init__(
+        self,
+        chain: Chain,
+        source: Source,
+        totals: TaskMetrics,
+        sums: Sequence[SumsOfTasks | None],
+    ) -> None:
+        """Starts nothing."""
+        self.chain = chain
+        self.source = source
+        self.sums = tuple(sums)
+        self.way = ""
+        self._totals = totals
+        self._task: Generator[pa.RecordBatch, None, None] | None = None
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._end = ""
+
+    def begin(self, way: str, what: str) -> None:
+        """Lets one of `_WAYS` read it; `what` is what an output that is read already cannot do.
+
+        Raises:
+            ConfigurationError: If it is read in a way, or has ended.
+        """
+        if self.way or self._end:
+            self.refuse(f"cannot {what} any more")
+        self.way = way
+
+    def refuse(self, what: str) -> NoReturn:
+        """Raises what a second reader is told."""
+        why = _ENDS.get(self._end) or _WAYS[self.way]
+        msg = (
+            f"the output of a wait function is read once, and {what}: {why}; call the wait function"
+            " again, or keep it: `table = out.to_table()`"
+        )
+        raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
+
+    @property
+    def end(self) -> str:
+        """One of `_ENDS`, or nothing as long as there may be batches."""
+        return self._end
+
+    def read_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        """As that of `Source`."""
+        self.source.read_on(loop)
+
+    def check_loop(self) -> None:
+        """As that of `Source`."""
+        self.source.check_loop()
+
+    def __next__(self) -> pa.RecordBatch:
+        while (batch := self.look()) is not None:
+            if batch.num_rows:
+                return batch
+        raise StopIteration
+
+    def look(self) -> pa.RecordBatch | None:
+        """Returns a batch, one without rows if there was none for a while, `None` behind the last.
+
+        Raises:
+            OperatorStateError: If it was closed, so that nobody takes a part for all of it; or if
+                another thread takes a batch at this moment.
+        """
+        if self._is_closed and self._end in ("", "closed"):
+            msg = "the output was closed before all of its batches were taken; stop reading it"
+            raise OperatorStateError(msg, ErrorKind.OPERATOR_CLOSED)
+        if not self._lock.acquire(blocking=False):
+            msg = "another thread waits for a batch of this output; let one at a time take them"
+            raise OperatorStateError(msg, ErrorKind.INPUT_INVALID)
+        try:
+            return None if self._end else self._taken()
+        finally:
+            self._lock.release()
+            if self._is_closed:
+                self._close_task()
+
+    def _taken(self) -> pa.RecordBatch | None:
+        try:
+            if self._task is None:
+                self.source.check_loop()
+                if not self.source.feeder.begin(_LOOK_SECONDS):
+                    return _NOTHING
+                self._task = _counted(self.chain, self.source, self._totals, self.sums)
+            batch = next(self._task, None)
+        except BaseException:
+            self._end = "failed"
+            raise
+        if batch is None:
+            self._end = "read"
+        return batch
+
+    def close(self) -> None:
+        """Ends the task, at once or, where another thread waits for a batch, at its next look."""
+        if self.way == "chain":  # Its input is that of another one now.
+            return
+        self._is_closed = True
+        self.source.close()
+        self._close_task()
+
+    def _close_task(self) -> None:
+        if self._lock.acquire(blocking=False):
+            try:
+                self._end = self._end or "closed"
+                if self._task is not None:
+                    self._task.close()
+            finally:
+                self._lock.release()
+
+
+class _Reading(AsyncIterator[pa.RecordBatch]):
+    """An ``async for`` over an output, which a thread of its own waits for.
+
+    No asynchronous generator: a wait for a batch that is cancelled would end it, and whoever asks
+    for the next one would take what is missing for the end. Who gives up the loop drops this.
+    """
+
+    def __init__(self, output: _Output) -> None:
+        """Starts nothing."""
+        self._output = output
+        self._thread: ThreadPoolExecutor | None = None
+        self._look: Future[pa.RecordBatch | None] | None = None
+        self._is_waited_for = False
+        self._has_ended = False
+
+    def __aiter__(self) -> Self:
+        """Returns itself."""
+        return self
+
+    async def __anext__(self) -> pa.RecordBatch:
+        """Returns the next batch, which has rows; behind a wait that was cancelled, its batch."""
+        if self._has_ended:
+            raise StopAsyncIteration
+        if self._is_waited_for:
+            msg = "another task waits for a batch of this output; let one at a time take them"
+            raise OperatorStateError(msg, ErrorKind.INPUT_INVALID)
+        if self._thread is None:
+            self._output.begin("async", "be iterated over asynchronously")
+            self._output.read_on(asyncio.get_running_loop())
+            self._thread = ThreadPoolExecutor(1, "sparkawait-batches")
+        self._is_waited_for = True
+        try:
+            batch = await self._next(self._thread)
+        except Exception:
+            self._end()
+            raise
+        finally:
+            self._is_waited_for = False
+        if batch is None:
+            self._end()
+            raise StopAsyncIteration
+        return batch
+
+    async def _next(self, thread: ThreadPoolExecutor) -> pa.RecordBatch | None:
+        while True:
+            # A look that is under way is left to go on: it may have a batch.
+            self._look = self._look or thread.submit(self._output.look)
+            await _ended(self._look)
+            look, self._look = self._look, None
+            batch = look.result()
+            if batch is None or batch.num_rows:
+                return batch
+
+    async def aclose(self) -> None:
+        """Ends the task; calls in flight are cancelled."""
+        self._end()
+
+    def _end(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is None or self._has_ended:
+            return
+        self._has_ended = True
+        self._output.source.close()
+        # Behind a look that still goes on. Nobody waits here: it is the thread of an event loop.
+        try:
+            thread.submit(self._output.close)
+        except RuntimeError:  # The interpreter is about to end.
+            self._output.close()
+        thread.shutdown(wait=False)
+
+    def __del__(self) -> None:
+        self._end()
+
+
+async def _ended(look: Future[Any]) -> None:
+    """Waits until a look has ended, however; a cancellation leaves it alone."""
+    loop = asyncio.get_running_loop()
+    waiter = loop.create_future()
+
+    def wake(_: Future[Any]) -> None:
+        # Of a loop that is closed, nobody waits any more.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(lambda: waiter.done() or waiter.set_result(None))
+
+    look.add_done_callback(wake)
+    await waiter
 
 
 class Batches(Iterator[pa.RecordBatch]):
@@ -181,16 +481,7 @@ class Batches(Iterator[pa.RecordBatch]):
     def __init__(self, chain: Chain, source: Source, sums: Sequence[SumsOfTasks | None]) -> None:
         """Starts nothing before the first batch is asked for; each call has sums, or none."""
         self._totals: TaskMetrics = {}
-        self._chain = chain
-        self._source = source
-        self._sums = tuple(sums)
-        self._is_over = False
-        self._is_watched = False
-        self._output = self._run(None)
-
-    def _run(self, heartbeat: float | None) -> Generator[pa.RecordBatch, None, None]:
-        # Not `self`, which the generator would hold: one that nobody holds any more ends the task.
-        return _counted(self._chain, self._source, heartbeat, self._totals, self._sums)
+        self._output = _Output(chain, source, self._totals, sums)
 
     @property
     def metrics(self) -> TaskMetrics:
@@ -203,49 +494,37 @@ class Batches(Iterator[pa.RecordBatch]):
         """Returns itself, as long as there may be batches.
 
         Raises:
-            ConfigurationError: If all were read: a second look would find no row.
+            ConfigurationError: If all were read, or it is read in another way: a second look would
+                find no row.
         """
-        self._check_unread()
+        if self._output.end or self._output.way not in ("", "iterator"):
+            self._output.refuse("cannot be iterated over any more")
         return self
 
     def __next__(self) -> pa.RecordBatch:
-        """Returns the next batch, which has rows."""
-        if not self._is_watched:
-            self._is_watched = True
-            _tell_of_a_loop(self._chain)
-        try:
-            return next(self._output)
-        except BaseException:
-            self._is_over = True
-            raise
+        """Returns the next batch, which has rows.
+
+        Raises:
+            ConfigurationError: If it is read in another way.
+            OperatorStateError: If it was closed, or another thread waits for a batch.
+        """
+        if not self._output.way and not self._output.end:
+            self._output.begin("iterator", "be iterated over")
+            _tell_of_a_loop(self._output.chain)
+        elif self._output.way not in ("", "iterator") and self._output.end != "read":
+            self._output.refuse("cannot be iterated over any more")
+        return next(self._output)
 
     def __aiter__(self) -> AsyncIterator[pa.RecordBatch]:
         """Reads the batches in a thread of its own, so that the caller's event loop goes on.
 
-        Nothing is read, and it may be read in another way, before the first batch is asked for.
+        Nothing is read, and it may be read in another way, before the first batch is asked for. A
+        wait for a batch that is cancelled, as by ``asyncio.wait_for``, loses nothing: ask again.
 
         Raises:
-            ConfigurationError: From the iterator, if batches were read before.
+            ConfigurationError: From the iterator, if it was read before.
         """
-        return self._each()
-
-    async def _each(self) -> AsyncIterator[pa.RecordBatch]:
-        self._check_unbegun("be iterated over asynchronously")
-        self._is_over = True
-        # A wait for a batch cannot be cancelled, so it ends by itself now and then.
-        output = self._run(_LOOK_SECONDS)
-        loop = asyncio.get_running_loop()
-        self._source.read_on(loop)
-        thread = ThreadPoolExecutor(1, "sparkawait-batches")
-        try:
-            while (batch := await loop.run_in_executor(thread, next, output, None)) is not None:
-                if batch.num_rows:
-                    yield batch
-        finally:
-            self._source.close()
-            # Behind a wait that still goes on. Nobody waits here: that could be cancelled, too.
-            thread.submit(output.close)
-            thread.shutdown(wait=False)
+        return _Reading(self._output)
 
     # --- as an Arrow stream ---
 
@@ -257,14 +536,14 @@ class Batches(Iterator[pa.RecordBatch]):
             ConfigurationError: If there is no input batch and nothing says what columns it would
                 have, or an option does not go with the input.
         """
-        schema = self._source.schema()
+        schema = self._output.source.schema()
         if schema is None:
             msg = (
                 "the input has no batch, so nobody knows its columns; give a table or a"
                 " `pyarrow.RecordBatchReader.from_batches(schema, batches)`"
             )
             raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
-        return self._chain.output_schema(schema)
+        return self._output.chain.output_schema(schema)
 
     def to_table(self) -> pa.Table:
         """Reads all batches into a table; without a row, it has the columns all the same.
@@ -273,9 +552,10 @@ class Batches(Iterator[pa.RecordBatch]):
             ConfigurationError: As `schema`, or if batches were read before.
             AsyncIOError: As from the iterator.
         """
-        self._check_unbegun("become a table")
+        self._output.begin("table", "become a table")
+        _tell_of_a_loop(self._output.chain)
         schema = self.schema
-        return pa.Table.from_batches(list(self), schema)
+        return pa.Table.from_batches(list(self._output), schema)
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Returns a reader of the batches, for libraries that take PyArrow's own.
@@ -283,8 +563,8 @@ class Batches(Iterator[pa.RecordBatch]):
         Raises:
             ConfigurationError: As `to_table`.
         """
-        self._check_unbegun("become a stream")
-        return pa.RecordBatchReader.from_batches(self.schema, self)
+        self._output.begin("stream", "become a stream")
+        return pa.RecordBatchReader.from_batches(self.schema, self._output)
 
     def __array__(self, *_: object, **__: object) -> NoReturn:
         """Refuses to be an array, which NumPy and pandas' ``DataFrame(..)`` would make one cell of.
@@ -304,11 +584,22 @@ class Batches(Iterator[pa.RecordBatch]):
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
     def close(self) -> None:
-        """Ends the task, if it runs; calls in flight are cancelled."""
-        self._is_over = True
+        """Ends the task, if it runs; calls in flight are cancelled. From any thread.
+
+        Who goes on reading gets an `OperatorStateError`, so that nobody takes a part for all of it.
+        """
         self._output.close()
 
-    # --- chains ---
+    # --- as what another call reads ---
+
+    def as_source(self) -> Source:
+        """Returns the output as the input of a task of its own.
+
+        Raises:
+            ConfigurationError: If it is read already.
+        """
+        self._output.begin("input", "be the input of a wait function")
+        return Source(self._output, lambda: self.schema)
 
     def take_over(self) -> tuple[Chain, Source, Sequence[SumsOfTasks | None]]:
         """Returns operators, input and sums, for a task that has further operators.
@@ -316,40 +607,19 @@ class Batches(Iterator[pa.RecordBatch]):
         Raises:
             ConfigurationError: If batches were asked for, or another task has taken them over.
         """
-        if self._has_begun():
+        if self._output.way or self._output.end:
             msg = (
                 "`chain` needs what a wait function returned before batches are taken from it;"
                 " leave `chain` out for the rest of them"
             )
             raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
-        self._output = _taken_over()
-        next(self._output, None)
-        return self._chain, self._source, self._sums
-
-    def _has_begun(self) -> bool:
-        return self._is_over or inspect.getgeneratorstate(self._output) != inspect.GEN_CREATED
-
-    def _check_unbegun(self, what: str) -> None:
-        if self._has_begun():
-            msg = (
-                f"the output of a wait function is read once, and cannot {what} any more: batches"
-                " were taken from it; call the wait function again, or keep a table of it"
-            )
-            raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
-
-    def _check_unread(self) -> None:
-        if self._is_over:
-            msg = (
-                "the output of a wait function is read once, and all of it was read; call the wait"
-                " function again, or keep it: `table = out.to_table()`"
-            )
-            raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
+        self._output.begin("chain", "be chained to")
+        return self._output.chain, self._output.source, self._output.sums
 
 
 def _counted(
     chain: Chain,
     source: Source,
-    heartbeat: float | None,
     totals: TaskMetrics,
     sums: Sequence[SumsOfTasks | None],
 ) -> Generator[pa.RecordBatch, None, None]:
@@ -365,11 +635,12 @@ def _counted(
 
     has_failed = False
     try:
-        yield from run(chain, source, heartbeat=heartbeat, on_metrics=report)
+        yield from run(chain, source.feeder, heartbeat=_LOOK_SECONDS, on_metrics=report)
     except Exception:
         has_failed = True
         raise
     finally:
+        source.close()
         own = by_call(chain, totals) if adding else []
         for at, it, call in adding:
             it.end(call, own[at], has_failed=has_failed)
@@ -392,13 +663,6 @@ def _tell_of_a_loop(chain: Chain) -> None:
         " `await asyncio.to_thread(out.to_table)`",
         chain.name,
     )
-
-
-def _taken_over() -> Generator[pa.RecordBatch, None, None]:
-    """Is begun when it is made, and has no batch."""
-    yield pa.RecordBatch.from_pylist([])
-    msg = "these batches go to the operator that was chained to them; read its output instead"
-    raise ConfigurationError(msg, ErrorKind.INPUT_INVALID)
 
 
 # -- the wait functions

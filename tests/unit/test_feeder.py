@@ -8,7 +8,7 @@ import pytest
 
 from sparkawait import ConfigurationError
 from sparkawait._worker.feeder import Feeder
-from sparkawait.arrow.wait import Source
+from sparkawait.arrow.output import Source
 from sparkawait.exceptions import ErrorKind
 
 

@@ -3,8 +3,8 @@
 
 from typing import TYPE_CHECKING
 
+from sparkawait.arrow.output import Batches
 from sparkawait.arrow.task import run
-from sparkawait.arrow.wait import Batches
 
 if TYPE_CHECKING:  # the same functions as editors show them, with each option
     from sparkawait.arrow.signatures import (  # pyright: ignore[reportMissingModuleSource]

@@ -11,7 +11,8 @@ from typing import Any
 
 from sparkawait._checks import ColumnsLike, Duration, Size
 from sparkawait._schema.types import Row, SchemaLike
-from sparkawait.arrow.wait import ArrowInput, Batches
+from sparkawait.arrow.output import Batches
+from sparkawait.arrow.wait import ArrowInput
 from sparkawait.functions import AsyncFunctionsLike
 from sparkawait.journal import JournalLike
 from sparkawait.limits import Adaptive, Channel, CircuitBreaker, Hedge

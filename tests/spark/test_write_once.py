@@ -17,7 +17,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
 import sparkawait as sa
-from sparkawait.spark.actions import _chunks, _logger, _tell
+from sparkawait.spark.actions import _chunks
+from sparkawait.spark.folder import _logger, tell
 from tests.support.scripted_server import Answer, ScriptedServer
 
 pytestmark = pytest.mark.spark
@@ -189,7 +190,7 @@ def test_a_wrong_key_ends_the_run_behind_its_chunk_and_the_next_run_tells_of_the
 
 def test_where_no_logging_is_set_up_chunks_are_told_beside_the_bar_of_spark(monkeypatch, capsys):
     monkeypatch.setattr(_logger, "hasHandlers", lambda: False)
-    _tell("chunk 7 of 15 is written: 13 rows")
+    tell("chunk 7 of 15 is written: 13 rows")
     assert capsys.readouterr().err == ("sparkawait.write_once: chunk 7 of 15 is written: 13 rows\n")
 
 

@@ -15,21 +15,15 @@ chunk goes on with the other half. To be called on the driver, from any thread.
 
 from __future__ import annotations
 
-import functools
-import importlib
-import logging
-import operator
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
-from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, Observation, Row, SparkSession, Window
+from pyspark.sql import DataFrame, Observation, Row
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from pyspark.sql.types import LongType, StructField, StructType
 
@@ -39,7 +33,7 @@ from sparkawait._plan.called import facts_of, to_function
 from sparkawait._plan.plan import Chain, Results
 from sparkawait._plan.resolve import what_is_called
 from sparkawait._values.results import unlike
-from sparkawait.exceptions import AsyncFunctionError, ErrorKind
+from sparkawait.exceptions import ErrorKind
 from sparkawait.functions import (
     AsyncFunction,
     AsyncFunctionLike,
@@ -49,6 +43,7 @@ from sparkawait.functions import (
 from sparkawait.metrics import Metrics
 from sparkawait.options import WaitArguments, WaitOptions, of_call
 from sparkawait.outcomes import ENDED_ROWS
+from sparkawait.spark.folder import OWN, Folder, column_of, observation_of, tell, without
 from sparkawait.spark.interrupts import wait_for
 from sparkawait.spark.schemas import to_arrow
 from sparkawait.spark.session import Session, is_connect
@@ -57,7 +52,6 @@ from sparkawait.spark.tasks import PartitionTask, renamed, step_of
 from sparkawait.spark.wait import check_ends, made, unordered_wait, with_safe_names
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
     from typing_extensions import Unpack
 
     from sparkawait._plan.plan import Plan
@@ -248,17 +242,6 @@ def _observation(df: DataFrame) -> Observation:
     return observation
 
 
-def observation_of(df: DataFrame) -> Observation | None:
-    """Returns what counts while rows are written; clients of Connect have none before Spark 4.0."""
-    if not is_connect(df):
-        return Observation()
-    try:
-        module = importlib.import_module("pyspark.sql.connect.observation")
-    except ModuleNotFoundError:
-        return None
-    return module.Observation()
-
-
 class _SendTask(PartitionTask):
     """Puts out the rows that failed, and at the end a row of counts.
 
@@ -332,11 +315,8 @@ class _FirstFailures(Shipment):
             yield failed
 
 
-_logger = logging.getLogger("sparkawait")
 _BUCKETS = 1 << 16
 """Parts of the rows. A chunk has some of them; the driver gets a count of each."""
-_OWN = "_sparkawait"
-"""How a column beside those of the rows begins. Their names may be any: see `unlike`."""
 
 
 def write_once(
@@ -410,21 +390,21 @@ def write_once(
     plan = _plan_of(out)
     _check(df, plan, names, again)
     error = None if plan.error_field is None else plan.error_field.name
-    folder = _Folder(df.sparkSession, where, out.schema, tuple(names), error)
+    folder = Folder(df.sparkSession, where, out.schema, tuple(names), error)
     is_there = folder.check()
     if is_there:
         folder.write_none()
         if again is None:
             folder.tell_of_failures()
-    bucket = F.pmod(F.xxhash64(*map(_column, names)), F.lit(_BUCKETS)).cast("int")
+    bucket = F.pmod(F.xxhash64(*map(column_of, names)), F.lit(_BUCKETS)).cast("int")
     # Sorted, so that a chunk reads few of the batches that are kept. All rows, because whatever
     # reads `path` is computed again when a chunk has been written there: Spark sees to that.
-    own = unlike(_OWN, df.columns)
+    own = unlike(OWN, df.columns)
     kept = df.withColumn(own, bucket).sortWithinPartitions(own).persist()
     try:
         rest = kept
         if is_there:
-            rest = _in_partitions_of(kept, _without(kept, folder.keys_done(again), names))
+            rest = _in_partitions_of(kept, without(kept, folder.keys_done(again), names))
         _check_keys(rest, names)
         counted = rest.groupBy(own).agg(F.count(F.lit(1))).sort(own)
         counts = [(it[0], it[1]) for it in wait_for(df.sparkSession, counted.collect)]
@@ -433,7 +413,7 @@ def write_once(
             rows = rest.where(F.col(own).between(first, last)).drop(own)
             failed = folder.add(called(rows))
             written = f"chunk {number} of {len(chunks)}"
-            _tell(f"{written} is written: {_rows(held, failed)}")
+            tell(f"{written} is written: {_rows(held, failed)}")
             is_judged = number < len(chunks) and not plan.options.on_error.is_bounded
             if is_judged and failed == held >= ENDED_ROWS:
                 folder.fail(f"all {held} rows of {written} have failed")
@@ -447,14 +427,6 @@ def write_once(
 def _rows(count: int, failed: int | None) -> str:
     told = f"{count} row{'s' * (count != 1)}"
     return told if failed is None else f"{told}, {failed} of them failed"
-
-
-def _tell(line: str) -> None:
-    """Logs a line; where no logging is set up, people look at the bar of Spark meanwhile."""
-    if _logger.hasHandlers():
-        _logger.info("write_once: %s", line)
-    else:
-        print(f"sparkawait.write_once: {line}", file=sys.stderr)  # noqa: T201 - as the bar
 
 
 def _plan_of(out: DataFrame) -> Plan:
@@ -483,141 +455,6 @@ def _check(df: DataFrame, plan: Plan, names: Sequence[str], again: str | None) -
             )
 
 
-@dataclass(frozen=True)
-class _Folder:
-    """What runs have written, as files that are only added to.
-
-    Attributes:
-        spark: The session.
-        path: The folder.
-        schema: The columns of the rows.
-        names: The columns of the key.
-        error: The column of failures, if rows that failed are written.
-    """
-
-    spark: SparkSession
-    path: str
-    schema: StructType
-    names: tuple[str, ...]
-    error: str | None
-
-    def rows(self) -> DataFrame:
-        """Returns a reader of all rows of all files."""
-        return self.spark.read.schema(self.schema).parquet(self.path)
-
-    def check(self) -> bool:
-        """Tells whether there is something; rows must have the columns of `schema`."""
-        try:
-            # Twice, because Spark looks in a single folder for what a stream has left there, and
-            # logs a stack trace if there is no such folder.
-            read = functools.partial(self.spark.read.parquet, self.path, self.path)
-            found = wait_for(self.spark, read).schema
-        except AnalysisException as error:
-            if "PATH_NOT_FOUND" in str(error):
-                return False
-            if "UNABLE_TO_INFER_SCHEMA" in str(error):  # no file yet
-                return True
-            raise
-        there, new = (
-            [f"{it.name} {it.dataType.simpleString()}" for it in of] for of in (found, self.schema)
-        )
-        if there != new:
-            refuse(
-                "`path` has rows with other columns than this call writes:"
-                f" {', '.join(there)} and not {', '.join(new)}; give another path",
-                ErrorKind.INPUT_INVALID,
-            )
-        return True
-
-    def keys_done(self, again: str | None) -> DataFrame:
-        """Returns the keys of the rows that are not called for."""
-        rows = self.rows()
-        return rows if again is None else rows.where(~self._has_failed())
-
-    def add(self, rows: DataFrame) -> int | None:
-        """Writes `rows`, and returns how many of them have failed, if that can be told."""
-        observation = None if self.error is None else observation_of(rows)
-        if observation is not None:
-            failed = F.coalesce(F.sum(self._has_failed().cast("long")), F.lit(0))
-            rows = rows.observe(observation, failed.alias("failed"))
-        # A key with several results stays in one file.
-        writer = rows.write.mode("append").option("maxRecordsPerFile", 0)
-        wait_for(self.spark, lambda: writer.parquet(self.path))
-        return None if observation is None else observation.get["failed"]
-
-    def tell_of_failures(self) -> None:
-        """Says how many rows have failed in earlier runs, and are not called for."""
-        failed = 0
-        if self.error is not None:
-            failed = wait_for(self.spark, self.rows().where(self._has_failed()).count)
-        if failed:
-            _tell(
-                f"{failed} row{'s' * (failed != 1)} at `path` failed in earlier runs, and are done;"
-                " again='failed' calls for them again"
-            )
-
-    def fail(self, what: str) -> NoReturn:
-        """Ends a run whose further calls would fail, too.
-
-        Raises:
-            AsyncFunctionError: Always.
-        """
-        assert self.error is not None  # noqa: S101 - they were counted by it
-        error = _column(self.error)
-        failed = self.rows().where(error.isNotNull()).select(error.alias("error"))
-        one = wait_for(self.spark, failed.first)
-        last = {} if one is None else one["error"].asDict()
-        msg = (
-            f"{what}, and no further one is called for; one of them: {last.get('message')}. They"
-            " are written, and done: run again with again='failed' once the cause is mended, or as"
-            " it was for the rows behind them. An `on_error` with `stop_after` or `stop_ratio`"
-            " judges in place of this"
-        )
-        kind = last.get("kind") or ErrorKind.USER_FUNCTION_FAILED
-        raise AsyncFunctionError(msg, kind, status=last.get("status"))
-
-    def write_none(self) -> None:
-        """Writes no rows, which ends what a run has left that was killed.
-
-        Tasks that it had committed lie below ``_temporary``, and the next job that writes there
-        puts them beside its own files. That must not be the one that calls for the same rows.
-        """
-        none = self.spark.createDataFrame([], self.schema)
-        wait_for(self.spark, lambda: none.write.mode("append").parquet(self.path))
-
-    def latest(self) -> DataFrame:
-        """Returns a reader of all rows, without failures that a later run has called for again."""
-        rows = self.rows()
-        if self.error is None or wait_for(self.spark, rows.where(self._has_failed()).isEmpty):
-            return rows
-        own = unlike(_OWN, rows.columns)
-        keys = [_column(name) for name in self.names]
-        failures = F.sum(self._has_failed().cast("long"))
-        is_replaced = (failures > 0) & (F.count(F.lit(1)) > 1)
-        replaced = rows.groupBy(*keys).agg(is_replaced.alias(own)).where(F.col(own))
-        if wait_for(self.spark, replaced.isEmpty):
-            return rows
-        newest = Window.partitionBy(*keys).orderBy(F.col("_metadata.file_modification_time").desc())
-        failed = rows.where(self._has_failed()).withColumn(own, F.row_number().over(newest))
-        good = rows.where(~self._has_failed())
-        last = failed.where(F.col(own) == 1).drop(own)
-        return good.union(_without(last, good, self.names))
-
-    def _has_failed(self) -> Column:
-        assert self.error is not None  # noqa: S101 - asked where failures are captured
-        return _column(self.error).isNotNull()
-
-
-def _without(df: DataFrame, done: DataFrame, names: Sequence[str]) -> DataFrame:
-    """Returns the rows of `df` whose key is not in `done`."""
-    others = [unlike(f"{_OWN}_{i}", df.columns) for i in range(len(names))]
-    keys = [_column(name).alias(other) for name, other in zip(names, others, strict=True)]
-    same = [_column(name).eqNullSafe(F.col(it)) for name, it in zip(names, others, strict=True)]
-    return df.join(
-        done.select(*keys).distinct(), functools.reduce(operator.and_, same), "left_anti"
-    )
-
-
 def _in_partitions_of(df: DataFrame, rows: DataFrame) -> DataFrame:
     """Returns `rows` in as many partitions as `df` has.
 
@@ -630,8 +467,8 @@ def _in_partitions_of(df: DataFrame, rows: DataFrame) -> DataFrame:
 
 def _check_keys(rows: DataFrame, names: Sequence[str]) -> None:
     """Checks that no key is there twice: a run that finds it written would skip both rows."""
-    own = unlike(_OWN, names)
-    counts = rows.groupBy(*map(_column, names)).agg(F.count(F.lit(1)).alias(own))
+    own = unlike(OWN, names)
+    counts = rows.groupBy(*map(column_of, names)).agg(F.count(F.lit(1)).alias(own))
     counted = counts.where(F.col(own) > 1).agg(F.count(F.lit(1)), F.sum(own))
     # Where `df` is what another call puts out, all of its calls are made here.
     twice = wait_for(rows.sparkSession, counted.collect)[0]
@@ -658,10 +495,6 @@ def _chunks(counts: Sequence[tuple[int, int]], most: int) -> Iterator[tuple[int,
         last, held = bucket, held + rows
     if held:
         yield first, last, held
-
-
-def _column(name: str) -> Column:
-    return F.col(f"`{name.replace('`', '``')}`")
 
 
 # -- the good rows and the failed ones of a call that captured failures, paid for once.
@@ -723,5 +556,5 @@ def split(
         )
     wait_for(out.sparkSession, lambda: out.write.format(format).mode(mode).save(where))
     written = out.sparkSession.read.format(format).schema(out.schema).load(where)
-    has_failed = _column(column).isNotNull()
+    has_failed = column_of(column).isNotNull()
     return written.where(~has_failed).drop(column), written.where(has_failed)

@@ -102,7 +102,8 @@ def test_a_row_that_fails_names_the_service_and_not_the_relay(capsys, url, place
 
 def test_a_miss_and_a_header_and_rows_of_an_array_are_shown(capsys):
     rows = json.dumps({"items": [{"n": 1}, {"m": 2}]})
-    with serving(404) as missing, serving(200, rows, {"X-Left": "13"}) as server:
+    left = "13 €".encode().decode("latin-1")  # as it is sent, a character for each byte
+    with serving(404) as missing, serving(200, rows, {"X-Left": left}) as server:
         miss = preview(capsys, {"id": 1}, sa.http.get(missing.url, "n int", client=CLIENT))
         options = {"status": "code", "response_headers": {"left": "X-Left"}, "rows": "$.items"}
         found = sa.http.get(server.url, "n int", client=CLIENT, **options)
@@ -113,11 +114,11 @@ def test_a_miss_and_a_header_and_rows_of_an_array_are_shown(capsys):
         "columns of row 1 of 2:",
         "  n: int = 1",
         "  code: int = 200",
-        "  left: string = '13'",
+        "  left: string = '13 €'",
         "columns of row 2 of 2:",
         "  n: int = None, because there is nothing at `$.n`: `$.items[1]` has `m`",
         "  code: int = 200",
-        "  left: string = '13'",
+        "  left: string = '13 €'",
     ]
 
 

@@ -306,7 +306,8 @@ class _Replaying:
                 self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 self.send_response(answer.status)
                 for name, value in answer.headers:
-                    self.send_header(name, value)
+                    # In UTF-8, as it may have come: `send_header` takes bytes as characters.
+                    self.send_header(name, value.encode().decode("latin-1"))
                 self.send_header("Content-Length", str(len(answer.body)))
                 self.end_headers()
                 if self.command != "HEAD":

@@ -74,6 +74,7 @@ __all__ = ["Sent", "send", "write_once"]
 
 _MOST_FAILURES = 1000
 _COUNTS = "_sparkawait_counts"
+"""The last column, of the counts; see `unlike`."""
 _COUNTED = ("rows", "failed", "calls", "tasks", "repeated_tasks")
 _NO_USE = {
     "carry_over": "it is for streams",
@@ -210,7 +211,8 @@ def _sent(
         most=most,
     )
     counts = StructType([StructField(name, LongType()) for name in _COUNTED])
-    return source.mapInArrow(task, StructType([*kept.fields, StructField(_COUNTS, counts)]))
+    last = StructField(unlike(_COUNTS, kept.names), counts)
+    return source.mapInArrow(task, StructType([*kept.fields, last]))
 
 
 def _collected(rows: DataFrame) -> tuple[dict[str, int], list[Row]]:
@@ -226,8 +228,9 @@ def _collected(rows: DataFrame) -> tuple[dict[str, int], list[Row]]:
 
 def _written(rows: DataFrame, path: str, observation: Observation) -> dict[str, int]:
     """Writes the rows that failed, and returns the sums."""
-    counts = [F.sum(f"{_COUNTS}.{name}").alias(name) for name in _COUNTED]
-    failed = rows.observe(observation, *counts).where(F.col(_COUNTS).isNull()).drop(_COUNTS)
+    told = rows.columns[-1]
+    counts = [F.sum(f"{told}.{name}").alias(name) for name in _COUNTED]
+    failed = rows.observe(observation, *counts).where(F.col(told).isNull()).drop(told)
     wait_for(rows.sparkSession, lambda: failed.write.parquet(path))
     return {name: count or 0 for name, count in observation.get.items()}
 
@@ -293,7 +296,8 @@ class _SendTask(PartitionTask):
 def _with_counts(rows: pa.RecordBatch, counts: Mapping[str, int] | None) -> pa.RecordBatch:
     """Returns `rows` with the last column, which is null for rows that failed."""
     added = pa.array([counts] * rows.num_rows, pa.struct([(it, pa.int64()) for it in _COUNTED]))
-    return pa.RecordBatch.from_arrays([*rows.columns, added], names=[*rows.schema.names, _COUNTS])
+    names = [*rows.schema.names, unlike(_COUNTS, rows.schema.names)]
+    return pa.RecordBatch.from_arrays([*rows.columns, added], names=names)
 
 
 class _FirstFailures(Shipment):

@@ -2,6 +2,7 @@
 """Rows are called for and written once, however often a run broke off."""
 
 import json
+import logging
 import os
 import random
 import re
@@ -20,6 +21,7 @@ import sparkawait as sa
 from sparkawait.spark.actions import _chunks
 from sparkawait.spark.folder import _logger, tell
 from tests.support.scripted_server import Answer, ScriptedServer
+from tests.support.sql_conf import sql_conf
 
 pytestmark = pytest.mark.spark
 
@@ -48,14 +50,62 @@ def test_a_second_run_calls_nothing_and_more_rows_are_called_for_alone(
     spark, look_up, calls, tmp_path
 ):
     path, options = tmp_path / "out", {"key": "id", "chunk": 173, "on_error": "capture"}
+    files = [0]
     for rows in (ROWS, ROWS, ROWS + 13, 101):
         done = sa.write_once(numbers(spark, rows), look_up, path, **options)
+        files.append(len(list(path.glob("*.parquet"))))
 
         assert done.columns == ["id", "doubled", "error"]
         assert ids(done) == list(range(max(rows, ids(done)[-1] + 1)))
     assert calls.counts() == {str(i): 1 for i in range(ROWS + 13)}
     assert {row.doubled for row in done.where("id = 5 or id = 3").collect()} == {None, 10}
     assert spark.read.parquet(str(path)).count() == ROWS + 13
+    assert files[2] == files[1], "a run that had nothing to do has added a file"
+    assert files[4] == files[3]
+
+
+def test_a_path_is_no_pattern(spark, look_up, calls, tmp_path):
+    names, options = ("run1", "run[1]", "r{un,an}*1?\\d"), {"key": "id", "on_error": "capture"}
+    for name in names:
+        done = sa.write_once(numbers(spark, 13), look_up, tmp_path / name, **options)
+        assert ids(done) == list(range(13))
+    left = tmp_path / names[-1] / "_temporary" / "0"
+    left.mkdir(parents=True)
+    sa.write_once(numbers(spark, 13), look_up, f"file:{tmp_path}/{names[-1]}", **options)
+    assert not left.exists()
+    assert calls.counts() == {str(i): len(names) for i in range(13)}
+
+
+def test_runs_of_the_same_rows_at_a_time_compute_them_once_each(spark, look_up, calls, tmp_path):
+    @sa.async_function("before long")
+    async def earlier(row):
+        calls.add("before")
+        return {"before": row.id}
+
+    df = sa.unordered_wait(numbers(spark, 31), earlier)
+    options = {"key": "id", "chunk": 13, "on_error": "null"}
+
+    class AnotherRun(logging.Handler):
+        """Is made behind the first chunk of a run, and ends before its second one."""
+
+        chunks = 0
+
+        def emit(self, record):
+            self.chunks += "is written" in record.getMessage()
+            if self.chunks == 1:
+                sa.write_once(df, look_up, tmp_path / "inner", **options)
+
+    another, level = AnotherRun(), _logger.level
+    _logger.addHandler(another)
+    _logger.setLevel("INFO")
+    try:
+        done = sa.write_once(df, look_up, tmp_path / "outer", **options)
+    finally:
+        _logger.setLevel(level)
+        _logger.removeHandler(another)
+    assert ids(done) == list(range(31))
+    assert another.chunks >= 2 * 3
+    assert calls.counts() == {"before": 2 * 31} | {str(i): 2 for i in range(31)}
 
 
 def test_what_is_lost_of_a_chunk_that_was_half_written_is_called_for_alone(
@@ -156,18 +206,24 @@ def test_a_wrong_key_ends_the_run_behind_its_chunk_and_the_next_run_tells_of_the
     spark, calls, tmp_path, caplog
 ):
     key = tmp_path / "key"
-    key.write_text("wrong")
 
     @sa.async_function("doubled long")
     async def lookup(row):
-        calls.add(row.id)
-        if key.read_text() == "wrong":
-            raise PermissionError("no such key")
+        if row.id < ROWS:
+            calls.add(row.id)
+        if key.read_text() != "right":
+            raise PermissionError(key.read_text())
         return {"doubled": 2 * row.id}
 
     path, options = tmp_path / "out", {"key": "id", "chunk": 127, "on_error": "capture"}
+    # Spark has a column of this name for each file, too.
+    df = numbers(spark, ROWS + 1009).withColumn("_metadata", F.col("id") % 5)
+    before, df = df.where(f"id >= {ROWS}").coalesce(1), df.where(f"id < {ROWS}")
+    key.write_text("z, an older cause")
+    sa.write_once(before, lookup, path, retry=0, **{**options, "chunk": 5003})
+    key.write_text("no such key")
     with pytest.raises(sa.AsyncFunctionError) as info:
-        sa.write_once(numbers(spark), lookup, path, retry=0, **options)
+        sa.write_once(df, lookup, path, retry=0, **options)
     first = sum(calls.counts().values())
     message = str(info.value)
     assert message.startswith(f"all {first} rows of chunk 1 of 3 have failed, and no further one")
@@ -177,15 +233,20 @@ def test_a_wrong_key_ends_the_run_behind_its_chunk_and_the_next_run_tells_of_the
 
     key.write_text("right")
     with caplog.at_level("INFO", logger="sparkawait"):
-        done = sa.write_once(numbers(spark), lookup, path, retry=0, **options)
-    assert f"write_once: {first} rows at `path` failed in earlier runs, and are" in caplog.text
-    assert sum(calls.counts().values()) == ROWS
-    assert done.where("error is not null").count() == first
+        done = sa.write_once(df, lookup, path, retry=0, **options)
+        assert f"write_once: {first + 1009} rows at `path` failed in earlier runs" in caplog.text
+        assert sum(calls.counts().values()) == ROWS
+        assert done.where(f"error is not null and id < {ROWS}").count() == first
 
-    again = sa.write_once(numbers(spark), lookup, path, again="failed", **options)
-    assert again.where("error is not null").count() == 0
-    assert ids(again) == list(range(ROWS))
-    assert sum(calls.counts().values()) == ROWS + first
+        again = sa.write_once(df, lookup, path, again="failed", **options)
+        assert ids(again.where("error is null")) == list(range(ROWS))
+        assert again.count() == ROWS + 1009
+        assert sum(calls.counts().values()) == ROWS + first
+
+        caplog.clear()
+        sa.write_once(df, lookup, path, retry=0, **options)
+        assert "write_once: 1009 rows at `path` failed in earlier runs, and are" in caplog.text
+        assert sum(calls.counts().values()) == ROWS + first
 
 
 def test_where_no_logging_is_set_up_chunks_are_told_beside_the_bar_of_spark(monkeypatch, capsys):
@@ -307,6 +368,12 @@ def test_a_wrong_use_calls_nothing(spark, look_up, calls, events, tmp_path):
     ):
         with pytest.raises(sa.ConfigurationError, match=words):
             sa.write_once(df, look_up, path, **options)
+    at = F.struct(F.timestamp_micros("id").alias("at"))
+    with (
+        sql_conf(spark, {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MILLIS"}),
+        pytest.raises(sa.ConfigurationError, match="TIMESTAMP_MILLIS keeps no microseconds"),
+    ):
+        sa.write_once(twice.withColumn("t", at), look_up, new, key=["id", "t"])
     assert calls.counts() == {"0": 1, "1": 1}
 
 

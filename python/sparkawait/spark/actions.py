@@ -16,9 +16,11 @@ chunk goes on with the other half. To be called on the driver, from any thread.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,7 +35,7 @@ from sparkawait._plan.called import facts_of, to_function
 from sparkawait._plan.plan import Chain, Results
 from sparkawait._plan.resolve import what_is_called
 from sparkawait._values.results import unlike
-from sparkawait.exceptions import ErrorKind
+from sparkawait.exceptions import AsyncFunctionError, ErrorKind
 from sparkawait.functions import (
     AsyncFunction,
     AsyncFunctionLike,
@@ -43,7 +45,16 @@ from sparkawait.functions import (
 from sparkawait.metrics import Metrics
 from sparkawait.options import WaitArguments, WaitOptions, of_call
 from sparkawait.outcomes import ENDED_ROWS
-from sparkawait.spark.folder import OWN, Folder, column_of, observation_of, tell, without
+from sparkawait.spark.folder import (
+    OWN,
+    Failures,
+    Folder,
+    column_of,
+    observation_of,
+    tell,
+    without,
+    written_at,
+)
 from sparkawait.spark.interrupts import wait_for
 from sparkawait.spark.schemas import to_arrow
 from sparkawait.spark.session import Session, is_connect
@@ -319,6 +330,8 @@ class _FirstFailures(Shipment):
             yield failed
 
 
+_INSTANT = re.compile(r"(^|[:<])timestamp($|[,>])")
+"""A timestamp with a zone in what Spark writes of a type; a field may be named so."""
 _BUCKETS = 1 << 16
 """Parts of the rows. A chunk has some of them; the driver gets a count of each."""
 
@@ -396,15 +409,18 @@ def write_once(
     error = None if plan.error_field is None else plan.error_field.name
     folder = Folder(df.sparkSession, where, out.schema, tuple(names), error)
     is_there = folder.check()
-    if is_there:
+    if folder.was_left():
         folder.write_none()
-        if again is None:
-            folder.tell_of_failures()
+        is_there = True
+    if is_there and again is None:
+        folder.tell_of_failures()
     bucket = F.pmod(F.xxhash64(*map(column_of, names)), F.lit(_BUCKETS)).cast("int")
     # Sorted, so that a chunk reads few of the batches that are kept. All rows, because whatever
     # reads `path` is computed again when a chunk has been written there: Spark sees to that.
     own = unlike(OWN, df.columns)
-    kept = df.withColumn(own, bucket).sortWithinPartitions(own).persist()
+    # Where two runs have equal plans, Spark keeps one set of rows, which the first to end lets go.
+    alone = df.withColumn(own, bucket).where(F.lit(uuid4().hex).isNotNull())
+    kept = alone.sortWithinPartitions(own).persist()
     try:
         rest = kept
         if is_there:
@@ -419,8 +435,8 @@ def write_once(
             written = f"chunk {number} of {len(chunks)}"
             tell(f"{written} is written: {_rows(held, failed)}")
             is_judged = number < len(chunks) and not plan.options.on_error.is_bounded
-            if is_judged and failed == held >= ENDED_ROWS:
-                folder.fail(f"all {held} rows of {written} have failed")
+            if is_judged and failed is not None and failed.rows == held >= ENDED_ROWS:
+                _end(f"all {held} rows of {written} have failed", failed)
     finally:
         kept.unpersist()
     if not counts and not is_there:
@@ -428,9 +444,26 @@ def write_once(
     return folder.latest()
 
 
-def _rows(count: int, failed: int | None) -> str:
+def _rows(count: int, failed: Failures | None) -> str:
     told = f"{count} row{'s' * (count != 1)}"
-    return told if failed is None else f"{told}, {failed} of them failed"
+    return told if failed is None else f"{told}, {failed.rows} of them failed"
+
+
+def _end(what: str, failed: Failures) -> NoReturn:
+    """Ends a run whose further calls would fail, too.
+
+    Raises:
+        AsyncFunctionError: Always.
+    """
+    one = failed.one
+    msg = (
+        f"{what}, and no further one is called for; one of them: {one.get('message')}. They"
+        " are written, and done: run again with again='failed' once the cause is mended, or as"
+        " it was for the rows behind them. An `on_error` with `stop_after` or `stop_ratio`"
+        " judges in place of this"
+    )
+    kind = one.get("kind") or ErrorKind.USER_FUNCTION_FAILED
+    raise AsyncFunctionError(msg, kind, status=one.get("status"))
 
 
 def _plan_of(out: DataFrame) -> Plan:
@@ -456,6 +489,13 @@ def _check(df: DataFrame, plan: Plan, names: Sequence[str], again: str | None) -
             refuse(
                 f"`key` names column `{name}`, which has type {found}, and cannot be compared or"
                 " kept in Parquet; cast it to a string"
+            )
+        setting = "spark.sql.parquet.outputTimestampType"
+        if _INSTANT.search(found) and df.sparkSession.conf.get(setting) == "TIMESTAMP_MILLIS":
+            refuse(
+                f"`key` names column `{name}`, which has type {found}, and {setting} ="
+                " TIMESTAMP_MILLIS keeps no microseconds, so the next run might not find a key that"
+                " is there; set it to TIMESTAMP_MICROS"
             )
 
 
@@ -559,6 +599,6 @@ def split(
             ErrorKind.COLUMN_MISSING,
         )
     wait_for(out.sparkSession, lambda: out.write.format(format).mode(mode).save(where))
-    written = out.sparkSession.read.format(format).schema(out.schema).load(where)
+    written = written_at(out.sparkSession, where, out.schema, format)
     has_failed = column_of(column).isNotNull()
     return written.where(~has_failed).drop(column), written.where(has_failed)

@@ -8,32 +8,51 @@ from __future__ import annotations
 
 import functools
 import importlib
+import json
 import logging
 import operator
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from typing import Any, NamedTuple
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, Observation, SparkSession, Window
+from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 from pyspark.sql.types import StructType
 
 from sparkawait._checks import refuse
 from sparkawait._values.results import unlike
-from sparkawait.exceptions import AsyncFunctionError, ErrorKind
+from sparkawait.exceptions import ErrorKind
 from sparkawait.spark.interrupts import wait_for
 from sparkawait.spark.session import is_connect
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-
-__all__ = ["OWN", "Folder", "column_of", "observation_of", "tell", "without"]
+__all__ = [
+    "OWN",
+    "Failures",
+    "Folder",
+    "column_of",
+    "observation_of",
+    "tell",
+    "without",
+    "written_at",
+]
 
 _logger = logging.getLogger("sparkawait")
 OWN = "_sparkawait"
 """How a column beside those of the rows begins. Their names may be any: see `unlike`."""
+_TAKE_PATTERNS = frozenset({"avro", "csv", "json", "orc", "parquet", "text", "xml"})
+"""The formats that are Spark's own. Others, such as Delta, read the path that they are given."""
+_BINARY = "binaryFile"
+"""The format of a reader that looks into no file."""
+
+
+class Failures(NamedTuple):
+    """Rows of one job that have failed: how many, and the failure of one of them."""
+
+    rows: int
+    one: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -56,21 +75,13 @@ class Folder:
 
     def rows(self) -> DataFrame:
         """Returns a reader of all rows of all files."""
-        return self.spark.read.schema(self.schema).parquet(self.path)
+        return written_at(self.spark, self.path, self.schema)
 
     def check(self) -> bool:
-        """Tells whether there is something; rows must have the columns of `schema`."""
-        try:
-            # Twice, because Spark looks in a single folder for what a stream has left there, and
-            # logs a stack trace if there is no such folder.
-            read = functools.partial(self.spark.read.parquet, self.path, self.path)
-            found = wait_for(self.spark, read).schema
-        except AnalysisException as error:
-            if "PATH_NOT_FOUND" in str(error):
-                return False
-            if "UNABLE_TO_INFER_SCHEMA" in str(error):  # no file yet
-                return True
-            raise
+        """Tells whether there is a file; rows must have the columns of `schema`."""
+        found = self._found("parquet", self.path)
+        if found is None:
+            return False
         there, new = (
             [f"{it.name} {it.dataType.simpleString()}" for it in of] for of in (found, self.schema)
         )
@@ -82,66 +93,67 @@ class Folder:
             )
         return True
 
+    def was_left(self) -> bool:
+        """Tells whether a run was killed as it wrote, and has left what it had not committed.
+
+        Tasks that it had committed lie there, and the next job that writes to `path` puts them
+        beside its own files. That must not be the one that calls for the same rows.
+        """
+        return self._found(_BINARY, f"{self.path}/_temporary") is not None
+
+    def _found(self, format: str, path: str) -> StructType | None:  # noqa: A002 - as Spark calls it
+        """Returns the columns of the files at `path`, if there are any."""
+        # No partitions are looked for, which the folders of a job might be taken for.
+        reader = self.spark.read.option("recursiveFileLookup", format == _BINARY).format(format)
+        # Twice, because Spark looks in a single folder for what a stream has left there, and logs a
+        # stack trace if there is no such folder.
+        read = functools.partial(reader.load, [_literal(path)] * 2)
+        try:
+            return wait_for(self.spark, lambda: read().schema)
+        except AnalysisException as error:
+            if "PATH_NOT_FOUND" in str(error) or "UNABLE_TO_INFER_SCHEMA" in str(error):
+                return None
+            raise
+
     def keys_done(self, again: str | None) -> DataFrame:
         """Returns the keys of the rows that are not called for."""
         rows = self.rows()
-        return rows if again is None else rows.where(~self._has_failed())
+        return rows if again is None else self._good(rows)
 
-    def add(self, rows: DataFrame) -> int | None:
-        """Writes `rows`, and returns how many of them have failed, if that can be told."""
+    def add(self, rows: DataFrame) -> Failures | None:
+        """Writes `rows`, and returns which of them have failed, if that can be told."""
         observation = None if self.error is None else observation_of(rows)
-        if observation is not None:
+        if self.error is not None and observation is not None:
             failed = F.coalesce(F.sum(self._has_failed().cast("long")), F.lit(0))
-            rows = rows.observe(observation, failed.alias("failed"))
+            # Any of them. As a text, because not all clients of Connect take a struct.
+            one = F.to_json(F.max(column_of(self.error)))
+            rows = rows.observe(observation, failed.alias("failed"), one.alias("one"))
         # A key with several results stays in one file.
         writer = rows.write.mode("append").option("maxRecordsPerFile", 0)
         wait_for(self.spark, lambda: writer.parquet(self.path))
-        return None if observation is None else observation.get["failed"]
+        if observation is None:
+            return None
+        told = observation.get
+        return Failures(told["failed"], json.loads(told["one"] or "{}"))
 
     def tell_of_failures(self) -> None:
         """Says how many rows have failed in earlier runs, and are not called for."""
-        failed = 0
-        if self.error is not None:
-            failed = wait_for(self.spark, self.rows().where(self._has_failed()).count)
+        failed = wait_for(self.spark, self.last_failures().count) if self._has_failures() else 0
         if failed:
             tell(
                 f"{failed} row{'s' * (failed != 1)} at `path` failed in earlier runs, and are done;"
                 " again='failed' calls for them again"
             )
 
-    def fail(self, what: str) -> NoReturn:
-        """Ends a run whose further calls would fail, too.
-
-        Raises:
-            AsyncFunctionError: Always.
-        """
-        assert self.error is not None  # noqa: S101 - they were counted by it
-        error = column_of(self.error)
-        failed = self.rows().where(error.isNotNull()).select(error.alias("error"))
-        one = wait_for(self.spark, failed.first)
-        last = {} if one is None else one["error"].asDict()
-        msg = (
-            f"{what}, and no further one is called for; one of them: {last.get('message')}. They"
-            " are written, and done: run again with again='failed' once the cause is mended, or as"
-            " it was for the rows behind them. An `on_error` with `stop_after` or `stop_ratio`"
-            " judges in place of this"
-        )
-        kind = last.get("kind") or ErrorKind.USER_FUNCTION_FAILED
-        raise AsyncFunctionError(msg, kind, status=last.get("status"))
-
     def write_none(self) -> None:
-        """Writes no rows, which ends what a run has left that was killed.
-
-        Tasks that it had committed lie below ``_temporary``, and the next job that writes there
-        puts them beside its own files. That must not be the one that calls for the same rows.
-        """
+        """Writes no rows, which ends what a run has left, and makes a table of a new folder."""
         none = self.spark.createDataFrame([], self.schema)
         wait_for(self.spark, lambda: none.write.mode("append").parquet(self.path))
 
     def latest(self) -> DataFrame:
         """Returns a reader of all rows, without failures that a later run has called for again."""
         rows = self.rows()
-        if self.error is None or wait_for(self.spark, rows.where(self._has_failed()).isEmpty):
+        if not self._has_failures():
             return rows
         own = unlike(OWN, rows.columns)
         keys = [column_of(name) for name in self.names]
@@ -150,15 +162,63 @@ class Folder:
         replaced = rows.groupBy(*keys).agg(is_replaced.alias(own)).where(F.col(own))
         if wait_for(self.spark, replaced.isEmpty):
             return rows
-        newest = Window.partitionBy(*keys).orderBy(F.col("_metadata.file_modification_time").desc())
+        return self._good(rows).union(self.last_failures())
+
+    def last_failures(self) -> DataFrame:
+        """Returns the rows that have no result: of each key its last failure."""
+        rows = self.rows()
+        own = unlike(OWN, rows.columns)
+        keys = [column_of(name) for name in self.names]
+        newest = Window.partitionBy(*keys).orderBy(_time_of_file(rows).desc())
         failed = rows.where(self._has_failed()).withColumn(own, F.row_number().over(newest))
-        good = rows.where(~self._has_failed())
         last = failed.where(F.col(own) == 1).drop(own)
-        return good.union(without(last, good, self.names))
+        return without(last, self._good(rows), self.names)
+
+    def _good(self, rows: DataFrame) -> DataFrame:
+        return rows.where(~self._has_failed())
+
+    def _has_failures(self) -> bool:
+        """Tells whether a row has failed in any run, whatever later runs have called for."""
+        if self.error is None:
+            return False
+        return not wait_for(self.spark, self.rows().where(self._has_failed()).isEmpty)
 
     def _has_failed(self) -> Column:
         assert self.error is not None  # noqa: S101 - asked where failures are captured
         return column_of(self.error).isNotNull()
+
+
+def written_at(
+    spark: SparkSession,
+    path: str,
+    schema: StructType,
+    format: str = "parquet",  # noqa: A002 - as Spark calls it
+) -> DataFrame:
+    """Returns a reader of what was written to `path`, whatever characters that has."""
+    there = _literal(path) if format.lower() in _TAKE_PATTERNS else path
+    return spark.read.format(format).schema(schema).load(there)
+
+
+def _literal(path: str) -> str:
+    """Returns `path` as readers of Spark take it, for which it is a pattern; for writers it is not.
+
+    What stands before the path, such as the address of a name node, is never one.
+    """
+    place = re.match(r"[^/]*://[^/]*", path)
+    start = place.end() if place else 0
+    return path[:start] + re.sub(r"[\\*?\[\]{}]", r"\\\g<0>", path[start:])
+
+
+def _time_of_file(rows: Any) -> Column:
+    """Returns when the file of a row was written; the rows may have a column of Spark's name."""
+    name = "_metadata"
+    if hasattr(rows, "metadataColumn"):
+        about = rows.metadataColumn(name)
+    elif is_connect(rows):
+        about = F.col(name)
+    else:  # Spark 3.5 has it in the JVM alone
+        about = Column(rows._jdf.metadataColumn(name))  # noqa: SLF001
+    return about["file_modification_time"]
 
 
 def without(df: DataFrame, done: DataFrame, names: Sequence[str]) -> DataFrame:

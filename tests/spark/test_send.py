@@ -17,8 +17,8 @@ FAILED = [i for i in range(ROWS) if i % 7 == 3]
 
 
 def numbers(spark, rows=ROWS):
-    # The second name is that of the column in which counts leave the tasks.
-    added = {"a.b": F.concat(F.lit("x"), "id"), "_SparkAwait_Counts": F.lit(7)}
+    # The last name is that of the column in which counts leave the tasks.
+    added = {"a.b": F.concat(F.lit("x"), "id"), "_sparkawait_counts": F.lit(7)}
     return spark.range(rows, numPartitions=TASKS).withColumns(added)
 
 
@@ -58,7 +58,7 @@ def test_what_failed_is_written_where_you_say(spark, calls, post, tmp_path):
     assert_counts(sent)
     assert sent.failures == []
     written = spark.read.parquet(str(path))
-    assert written.columns == ["id", "a.b", "_SparkAwait_Counts", "why"]
+    assert written.columns == ["id", "a.b", "_sparkawait_counts", "why"]
     rows = sorted((row.id, row["a.b"], row.why.attempts) for row in written.collect())
     assert rows == [(i, f"x{i}", 1) for i in FAILED]
     assert calls.counts() == {str(i): 1 for i in range(ROWS)}

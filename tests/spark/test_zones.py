@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 
 import sparkawait as sa
+from sparkawait._schema.types import with_zone
 from sparkawait.spark import session
-from sparkawait.spark.schemas import conformed, with_zone
+from sparkawait.spark.schemas import conformed
 from sparkawait.spark.session import Times, rules_of_jvm, rules_of_server
 from sparkawait.testing import LookupServer
 

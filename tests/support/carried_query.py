@@ -9,8 +9,9 @@ import pyarrow as pa
 
 import sparkawait as sa
 from sparkawait._worker import step as worker_step
+from sparkawait._worker.forms import forms_of
 from sparkawait._worker.holder import holder
-from sparkawait._worker.step import kinds_of, pack
+from sparkawait._worker.step import pack
 from sparkawait.spark.reports import NO_REPORTS
 from sparkawait.spark.step import STATE_VERSION, Step
 
@@ -63,7 +64,7 @@ class Query:
         chain, *_ = wait([SCHEMA.empty_table()], function, **options).take_over()
         carry_over = sa.CarryOver(emit=emit, linger=linger)
         self.step = step(
-            chain, carry_over, kinds_of(SCHEMA), NO_REPORTS.then(None), None, name="it", by=()
+            chain, carry_over, forms_of(SCHEMA), NO_REPORTS.then(None), None, name="it", by=()
         )
         self.state = None
         self.rows = []

@@ -9,8 +9,8 @@ import pyspark
 import pytest
 
 import sparkawait as sa
-from sparkawait._worker.step import Shard, _check_shard, _completed, kinds_of
-from sparkawait.exceptions import ErrorKind, SnapshotError
+from sparkawait._worker.step import Shard, _check_shard
+from sparkawait.exceptions import ErrorKind
 from sparkawait.spark import step
 from sparkawait.spark.carry import Pack
 from sparkawait.spark.shipment import in_micro_batch
@@ -162,48 +162,3 @@ def test_a_worker_whose_pyspark_fails_with_its_pyarrow_says_so_before_the_first_
     with pytest.raises(sa.ConfigurationError, match=r"Install PySpark 4\.1\.4, or 'pyarrow<26'"):
         Pack(shards, None, None, is_keyed=False)(iter([]))
     assert list(Pack(shards, None, "transform_with_state", is_keyed=False)(iter([]))) == []
-
-
-def completed_again(before, now):
-    """What a step puts out of rows that one with a column of another type has completed."""
-    came = pa.schema([("id", pa.int64())])
-    put_out = pa.schema([*came, ("s", before)])
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, put_out) as stream:
-        stream.write_batch(
-            pa.RecordBatch.from_arrays([pa.array([7]), pa.nulls(1, before)], schema=put_out)
-        )
-    bundle = sink.getvalue().to_pybytes()
-    chain = SimpleNamespace(output_schema=lambda its: pa.schema([*its, ("s", now)]))
-    carried = SimpleNamespace(
-        schema=came.serialize().to_pybytes(), completed=[bundle], completed_rows=1, rows=(0, 0)
-    )
-    return _completed(chain, kinds_of(came), carried) == [bundle]
-
-
-A, B = ("a", pa.string()), ("b", pa.int32())
-
-
-@pytest.mark.parametrize(
-    ("before", "now"),
-    [
-        (pa.struct([A, B]), pa.struct([B, A])),
-        (pa.struct([A, B]), pa.struct([A])),
-        (pa.struct([A]), pa.struct([A, B])),
-        (pa.struct([A, B]), pa.struct([A, ("b", pa.int64())])),
-        (pa.list_(pa.struct([A])), pa.list_(pa.struct([("c", pa.string())]))),
-        (pa.map_(pa.string(), pa.int32()), pa.map_(pa.string(), pa.string())),
-        (pa.string(), pa.binary()),
-    ],
-    ids=["order", "fewer", "more", "type", "name", "values", "flat"],
-)
-def test_completed_rows_of_another_type_are_refused(before, now):
-    with pytest.raises(SnapshotError, match="carried over by another form of the query"):
-        completed_again(before, now)
-
-
-def test_completed_rows_are_put_out_whatever_form_their_type_has():
-    element, item = pa.field("item", pa.string(), nullable=False), pa.field("element", pa.string())
-    assert completed_again(pa.list_(element), pa.list_(item))
-    assert completed_again(pa.list_(pa.large_string()), pa.large_list(pa.string()))
-    assert completed_again(pa.struct([A, B]), pa.struct([pa.field(*A, nullable=False), B]))

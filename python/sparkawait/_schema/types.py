@@ -56,6 +56,7 @@ __all__ = [
     "timestamps_of",
     "to_result",
     "to_schema",
+    "with_zone",
 ]
 
 
@@ -149,6 +150,20 @@ def to_result(value: object, name: str = "schema") -> pa.Schema | pa.Field:
     data_type: Any = found.type
     is_plain = not pa.types.is_struct(data_type) or is_variant(data_type)
     return found if is_plain else to_schema(pa.schema(list(data_type)), name)
+
+
+def with_zone(schema: pa.Schema, zone: str) -> pa.Schema:
+    """Returns `schema` with `zone` for all timestamps that have one, nested ones too."""
+    change = partial(_with_zone, zone=zone)
+    fields = [with_leaves(field, change) for field in schema]
+    metadata = schema.metadata
+    return pa.schema(fields, metadata=metadata)  # pyright: ignore[reportArgumentType]
+
+
+def _with_zone(field: pa.Field, zone: str) -> pa.Field:
+    kind: Any = field.type
+    is_instant = pa.types.is_timestamp(kind) and kind.tz is not None
+    return field.with_type(pa.timestamp(kind.unit, zone)) if is_instant else field
 
 
 def timestamps_of(schema: pa.Schema, *, are_naive: bool = False) -> pa.Schema:

@@ -22,16 +22,24 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkawait import _core
 from sparkawait._core import Carried, PartEnd, RemoteTask, encode_carried, find_posted
 from sparkawait._plan.plan import Chain
 from sparkawait._worker import address_space
 from sparkawait._worker.feeder import Offsets
+from sparkawait._worker.forms import (
+    Columns,
+    check_form,
+    completed_in,
+    moved,
+    read_schema,
+    schema_of,
+    zone_of,
+)
 from sparkawait._worker.holder import HeldTask, holder
 from sparkawait._worker.metrics import TaskMetrics
 from sparkawait._worker.too_many import TooMany
@@ -255,10 +263,6 @@ PACE = Pace()
 # -- the step of a shard
 
 
-Columns: TypeAlias = tuple[tuple[str, str], ...]
-"""Names and types of columns."""
-
-
 _logger = logging.getLogger("sparkawait")
 
 COUNTS = (
@@ -366,7 +370,7 @@ def run_step(
         carry_over: How rows outlive a step.
         before: What the stream has kept; ``None`` for a shard that is new.
         bundles: The rows that came.
-        columns: The columns of the rows, as `kinds_of` gives them.
+        columns: The columns of the rows, as `forms_of` gives them.
         shard: Whose rows they are.
         is_broken_off: Tells whether nobody waits for the step any more. Its calls go on then, and
             one that is carried out in its place takes them up.
@@ -422,31 +426,35 @@ def _run(
     completed: list[bytes] = []
     if carried is not None:
         _check_shard(shard, carried)
-        completed = _completed(chain, columns, carried)
+        check_form(chain, columns, carried)
+        completed = completed_in(chain, carried)
     first = next(bundles, None)
+    came_as = b"" if first is None else schema_of(first.payload)
     has_rows = carried is not None and sum(carried.rows) > 0
     rows = _Rows(bundles if first is None else itertools.chain([first], bundles))
     came = _Came(rows, carried, completed)
-    adopted = None if carried is None else _adopted(carried, step, rows)
+    zone = None if carried is None or first is None else _new_zone(came_as, carried)
+    # A task shows its functions one time zone: one with another is ended, as if it was not theirs.
+    owner = shard.owner if zone is None else ""
+    adopted = None if carried is None else _adopted(carried, step, rows, owner)
     if carried is not None and adopted is not None:
         return _end(step, came, adopted, carried, adopted=carried.rows[0])
     if first is None and not has_rows:
         return None if carried is None else _emptied(shard, carried, completed)
+    if carried is not None and zone is not None and has_rows:
+        carried = moved(zone, carried)
     # Nothing binds a shard without rows to the columns that the query had before.
-    schema = (
-        carried.schema
-        if carried is not None and (has_rows or first is None)
-        else _schema_of(None if first is None else first.payload)
-    )
+    is_bound = carried is not None and (has_rows or first is None)
+    schema = carried.schema if carried is not None and is_bound else came_as
     redone = 0 if carried is None else carried.called
     name = shard.notice
     posted = None if name is None else _posted(name, schema)
     if posted is not None:
         # An earlier attempt of this step has made a task, which no state tells of.
-        adopted = _adopted(posted, step, rows)
+        adopted = _adopted(posted, step, rows, shard.owner)
         if adopted is not None:
             return _end(step, came, adopted, posted, redone=redone)
-    input_schema = pa.ipc.read_schema(pa.py_buffer(schema))
+    input_schema = read_schema(schema)
     gap = 0.0 if carried is None else max(0.0, time.time() - carried.written_at / 1e6)
     task = HeldTask(
         chain, input_schema, carried, partition=shard.partition, owner=shard.owner, gap=gap
@@ -461,12 +469,10 @@ def _run(
     return _end(step, came, part_end, place, redone=redone)
 
 
-def kinds_of(fields: Iterable[Any]) -> Columns:
-    """Returns names and types of Arrow fields, as far as Spark has one form of a type."""
-    return tuple(
-        (field.name, "" if field.type.num_fields else str(field.type).replace("large_", ""))
-        for field in fields
-    )
+def _new_zone(came_as: bytes, carried: Carried) -> str | None:
+    """Returns the time zone of the rows that come, if those carried over have another one."""
+    before, now = zone_of(read_schema(carried.schema)), zone_of(read_schema(came_as))
+    return None if before == now else now
 
 
 def _check_shard(shard: Shard, carried: Carried) -> None:
@@ -496,56 +502,6 @@ def _check_shard(shard: Shard, carried: Carried) -> None:
         f" key would lose their order. {way_out}, and end it with sa.drain(query) to change it"
     )
     raise SnapshotError(msg, ErrorKind.SNAPSHOT_SCHEMA_MISMATCH)
-
-
-def _completed(chain: Chain, columns: Columns, carried: Carried) -> list[bytes]:
-    """Returns the rows that are completed, with the columns that the query puts out now.
-
-    It may put out more than when they were completed, as a query does that captures errors since:
-    those are null there.
-
-    Raises:
-        SnapshotError: If the rows that are carried over have other columns than those that come, or
-            are completed with columns that the query does not put out.
-    """
-    is_other = columns != kinds_of(_schema_in(carried.schema))
-    if carried.completed and not is_other:
-        wanted = chain.output_schema(_schema_in(carried.schema))
-        # By Spark's names of types, since it takes one for another where these are equal.
-        both = (wanted, _schema_in(_schema_of(carried.completed[0])))
-        forms, found = ({it.name: _core.simple_string(it.type) for it in of} for of in both)
-        absent = forms.keys() - found.keys()
-        if found.items() <= forms.items() and all(wanted.field(it).nullable for it in absent):
-            return [_widened(it, wanted) if absent else it for it in carried.completed]
-        is_other = True
-    if is_other and (sum(carried.rows) > 0 or carried.completed):
-        msg = (
-            "rows in flight have other columns: they were carried over by another form of the"
-            " query. Start that once more, end it with sa.drain(query), then start the new one"
-        )
-        raise SnapshotError(msg, ErrorKind.SNAPSHOT_SCHEMA_MISMATCH)
-    return []
-
-
-def _widened(bundle: bytes, wanted: pa.Schema) -> bytes:
-    """Returns rows with the columns that are wanted, null where they had none."""
-    with pa.ipc.open_stream(pa.py_buffer(bundle)) as stream:
-        rows = stream.read_all()
-    fields: list[Any] = []
-    columns: list[Any] = []
-    for field in wanted:
-        is_there = field.name in rows.column_names
-        fields.append(rows.schema.field(field.name) if is_there else field)
-        columns.append(rows[field.name] if is_there else pa.nulls(len(rows), field.type))
-    schema = pa.schema(fields, metadata=cast("Any", rows.schema.metadata))
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema) as writer:
-        writer.write_table(pa.Table.from_arrays(columns, schema=schema))
-    return sink.getvalue().to_pybytes()
-
-
-def _schema_in(schema: bytes) -> pa.Schema:
-    return pa.ipc.read_schema(pa.py_buffer(schema))
 
 
 class _Rows:
@@ -619,9 +575,11 @@ def _posted(step: str, schema: bytes) -> _Place | None:
     return _Place(task, address, token, schema, part=0)
 
 
-def _adopted(carried: Carried | _Place, step: _Step, rows: _Rows) -> PartEnd | None:
-    """Returns what the rows come to in the task that is still there, in whichever process."""
-    owner = step.shard.owner
+def _adopted(carried: Carried | _Place, step: _Step, rows: _Rows, owner: str) -> PartEnd | None:
+    """Returns what the rows come to in the task that is still there, in whichever process.
+
+    It is ended if it is not that of `owner`.
+    """
     held = holder().begin(carried.task, owner, carried.part)
     address, token = holder().address
     is_here = not carried.address or (carried.address, carried.token) == (address, token)
@@ -733,10 +691,3 @@ def _state(shard: Shard, place: Carried | _Place, **told: Any) -> bytes:
     told |= {"shard": shard.key, "shards": shard.count}
     told |= {"task": place.task, "token": place.token, "schema": place.schema}
     return encode_carried(**told)
-
-
-def _schema_of(bundle: bytes | None) -> bytes:
-    if bundle is None:
-        return b""
-    with pa.ipc.open_stream(pa.py_buffer(bundle)) as stream:
-        return stream.schema.serialize().to_pybytes()

@@ -24,9 +24,9 @@ import pyarrow.compute as pc
 
 from sparkawait._checks import is_variant
 from sparkawait._schema.ddl import parse_element
+from sparkawait._schema.types import with_zone
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.spark.columns import ColumnTask
-from sparkawait.spark.schemas import with_zone
 
 # -- types as Spark's ``typeof`` writes them, as Arrow types
 #

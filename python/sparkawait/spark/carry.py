@@ -35,7 +35,9 @@ from pyspark.sql.types import StructField, StructType
 
 from sparkawait._checks import Duration, optional_duration, refuse, refuse_column
 from sparkawait._plan.plan import Plan
-from sparkawait._worker.step import kinds_of, pack, unpack
+from sparkawait._values.results import unlike
+from sparkawait._worker.forms import forms_of, viewed
+from sparkawait._worker.step import pack, unpack
 from sparkawait.outcomes import CarryOver, Vehicle
 from sparkawait.spark.schemas import to_arrow
 from sparkawait.spark.session import is_connect
@@ -414,6 +416,7 @@ def _end(query: StreamingQuery, watched: _Watched) -> None:
 
 
 _HASH = "__sparkawait_hash"
+"""How the column behind those of the rows begins. Their names may be any: see `unlike`."""
 _BUNDLE_TYPES = "shard int, part int, seq bigint, rows bigint, payload binary"
 _WATERMARK = "spark.watermarkDelayMs"
 
@@ -486,14 +489,14 @@ def carried(
     """
     end_by_themselves(source.sparkSession)
     known = source.columns if names is None else list(names)
-    columns = kinds_of(
+    columns = forms_of(
         field.with_name(name)
         for field, name in zip(to_arrow(source.schema, made.zone), known, strict=False)
     )
     shards, is_keyed = Shards.of(source.sparkSession), bool(carry.by)
     if is_keyed:
         by = [f"`{source.columns[known.index(column)]}`" for column in carry.by]
-        source = source.withColumn(_HASH, F.hash(*map(F.col, by)))
+        source = source.withColumn(unlike(_HASH, source.columns), F.hash(*map(F.col, by)))
     pack_rows = Pack(shards, names, carry.carry_over.vehicle, is_keyed=is_keyed)
     packed = source.mapInArrow(pack_rows, _BUNDLE_TYPES)
     of_key = shards if is_keyed else None
@@ -583,11 +586,14 @@ class Unpack(Shipment):
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yields the rows of a partition."""
+        schema: pa.Schema | None = None
         for batch in batches:
             # The row of numbers has none.
             payloads = [it.as_buffer() for it in batch.column(0) if it.is_valid]
             for rows in unpack(payloads):
-                yield with_types(rows, self._result_types)
+                # Spark takes one schema, and rows of several shards may show several time zones.
+                schema = rows.schema if schema is None else schema
+                yield with_types(viewed(rows, schema), self._result_types)
 
 
 def without_watermark(schema: StructType) -> StructType:

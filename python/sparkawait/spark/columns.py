@@ -25,13 +25,13 @@ import pyarrow.compute as pc
 from sparkawait._callables import describe, is_async
 from sparkawait._plan.plan import Chain, Plan
 from sparkawait._plan.resolve import Call
-from sparkawait._schema.types import Row
+from sparkawait._schema.types import Row, with_zone
 from sparkawait._values.results import mark_beside, unlike
 from sparkawait.exceptions import ConfigurationError, ErrorKind, InternalError, ResultError
 from sparkawait.functions import AsyncFunction, NativeFunction
 from sparkawait.options import WaitOptions
 from sparkawait.spark.reports import Reports
-from sparkawait.spark.schemas import casts, check_arguments, read_arguments, with_zone
+from sparkawait.spark.schemas import casts, check_arguments, read_arguments
 from sparkawait.spark.session import Times, zone_of_task
 from sparkawait.spark.shipment import Shipment
 from sparkawait.spark.tasks import run_task, with_types

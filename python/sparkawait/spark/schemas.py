@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any, NoReturn, cast
 
 import pyarrow as pa
@@ -34,10 +33,9 @@ from sparkawait._checks import (
     is_variant,
     refuse,
     warn_once,
-    with_leaves,
 )
 from sparkawait._plan.plan import Place, Plan
-from sparkawait._schema.types import COLLATION, INTERVAL, timestamps_of
+from sparkawait._schema.types import COLLATION, INTERVAL, timestamps_of, with_zone
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.functions import AsyncFunction, NativeFunction
 from sparkawait.rate_limit import ALONE, Limit, RateLimit, Sharing
@@ -106,21 +104,7 @@ def _conformed_type(data_type: Any, column: pa.Field, zone: str) -> pa.DataType:
         found = to_arrow_schema(wanted, **_ZONE).field(0)
     except Exception as error:  # such as a decimal of more than 38 digits
         raise _unknown(column) from error
-    return _with_zone(found, zone).type
-
-
-def with_zone(schema: pa.Schema, zone: str) -> pa.Schema:
-    """Returns `schema` with `zone` for all timestamps that have one, nested ones too."""
-    change = partial(_with_zone, zone=zone)
-    fields = [with_leaves(field, change) for field in schema]
-    metadata = schema.metadata
-    return pa.schema(fields, metadata=metadata)  # pyright: ignore[reportArgumentType]
-
-
-def _with_zone(field: pa.Field, zone: str) -> pa.Field:
-    kind: Any = field.type
-    is_instant = pa.types.is_timestamp(kind) and kind.tz is not None
-    return field.with_type(pa.timestamp(kind.unit, zone)) if is_instant else field
+    return with_zone(pa.schema([found]), zone).field(0).type
 
 
 def _arrow_field(field: StructField) -> pa.Field:

@@ -32,9 +32,10 @@ from pyspark.sql.types import (
 
 from sparkawait._checks import refuse
 from sparkawait._plan.plan import Chain, Plan, numbered
+from sparkawait._worker.forms import Columns
 from sparkawait._worker.metrics import metrics_of_chain
 from sparkawait._worker.replies import write_to_standard_error
-from sparkawait._worker.step import Bundle, Columns, Shard, StepEnd, count_rows, run_step
+from sparkawait._worker.step import Bundle, Shard, StepEnd, count_rows, run_step
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.outcomes import CarryOver, Vehicle
 from sparkawait.spark.reports import Reports

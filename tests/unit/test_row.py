@@ -227,3 +227,20 @@ def test_a_dict_is_a_row_for_a_declared_function_that_is_called_by_itself():
     with pytest.raises(AttributeError, match="has no field `ix`; it has `id`"):
         asyncio.run(sa.async_function("n int")(lambda row: row.ix)({"id": 3}))
     assert given == {"id": 3, "inner": {"a": 7}}
+
+
+def test_a_time_that_python_has_no_room_for_is_refused_and_not_cut():
+    @sa.async_function("shown string")
+    async def show(row):
+        return {"shown": str([row.time, *row.times])}
+
+    nanos = [3_600_000_001_000, 3_600_000_000_001, None]
+    times = pa.array(nanos, pa.time64("ns"))
+    column = pa.array([[it] for it in times.to_pylist()[:1]] * 3, pa.list_(pa.time64("ns")))
+    batch = pa.record_batch({"time": times, "times": column})
+    out = list(arrow.ordered_wait([batch], show, on_error="capture"))
+    shown = [it for part in out for it in part["shown"].to_pylist()]
+    errors = [it for part in out for it in part["error"].to_pylist()]
+    assert shown[0].count("datetime.time(1, 0, 0, 1)") == 2
+    assert [it is None for it in errors] == [True, False, True]
+    assert "finer than a microsecond" in errors[1]["message"]

@@ -7,7 +7,8 @@
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::{
     ArrowNativeType, DataType, Field, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type,
-    Int64Type, TimeUnit, TimestampMicrosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+    Int64Type, Time64NanosecondType, TimeUnit, TimestampMicrosecondType, UInt8Type, UInt16Type,
+    UInt32Type, UInt64Type,
 };
 use arrow_pyarrow::ToPyArrow;
 use pyo3::IntoPyObjectExt;
@@ -151,12 +152,27 @@ impl Cells {
                 }
                 cells.get(py, row)
             }
-            Kind::Converted(converted) => {
-                let converted = converted
-                    .get_or_try_init(py, || array.to_data().to_pyarrow(py).map(Bound::unbind))?;
-                converted.bind(py).get_item(row)?.call_method0("as_py")
-            }
+            Kind::Converted(converted) => self.converted(py, converted, row),
         }
+    }
+
+    /// Makes a cell as `PyArrow` does.
+    fn converted<'py>(
+        &self,
+        py: Python<'py>,
+        converted: &PyOnceLock<Py<PyAny>>,
+        row: usize,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        // Python's times have microseconds, and PyArrow drops the rest without a word.
+        let times = self.array.as_primitive_opt::<Time64NanosecondType>();
+        if times.is_some_and(|it| it.value(row) % 1_000 != 0) {
+            let message = "a time of `time64[ns]` is finer than a microsecond, and Python's are not; \
+                           cast the column to `time64[us]`, or to an integer";
+            return Err(PyValueError::new_err(message));
+        }
+        let converted = converted
+            .get_or_try_init(py, || self.array.to_data().to_pyarrow(py).map(Bound::unbind))?;
+        converted.bind(py).get_item(row)?.call_method0("as_py")
     }
 
     fn plain<'py>(&self, py: Python<'py>, row: usize) -> PyResult<Bound<'py, PyAny>> {

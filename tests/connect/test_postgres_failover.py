@@ -152,7 +152,7 @@ def test_a_write_that_was_not_allowed_stays_refused_where_lookups_only_read(
     (row,) = rows_of(function, 1, retry=sa.retry.fixed_delay(3, "1ms"))
 
     assert "25006" in row["error"]["message"]
-    assert row["error"]["attempts"] == 1
+    assert (row["error"]["kind"], row["error"]["attempts"]) == ("request-refused", 1)
 
 
 @pytest.mark.parametrize(("batch", "writes"), [(1, False), ("auto", False), (1, True)])

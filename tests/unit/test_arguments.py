@@ -46,7 +46,7 @@ def redis_get(**options):
         ({"paths": {"x": None}}, "`paths` must be a mapping to texts"),
         ({"headers": {"a b": "x"}}, "`a b` is not the name of a header"),
         ({"headers": {"X": "a\nb"}}, "has characters that no header may have"),
-        ({"headers": {"X": 5}}, "`headers` must be a text with columns in braces"),
+        ({"headers": {"X": 5}}, r'`headers\["X"\]` must be a text with columns in braces'),
         ({"headers": {5: "x"}}, "`headers` must be a mapping"),
         ({"headers": "X: y"}, "`headers` must be a mapping"),
         ({"schema": pa.int64()}, "`schema` is not a schema"),
@@ -140,7 +140,14 @@ def test_addresses_with_columns_are_not_refused(url):
     [
         ({"url": None}, "`url` must be text or a secret"),
         ({"url": "http://host"}, "got 'http'"),
-        ({"url": "redis://host:port"}, "`url` must be like"),
+        ({"url": "redis://host:port"}, "`url` must be like .*: a port is a number up to 65535"),
+        ({"url": "redis://host:6379/x"}, "`url` must be like .*: its path is the number of a data"),
+        (
+            {"url": "host:6379"},
+            "got text with another beginning; write redis://host:6379/0",
+        ),
+        ({"db": 3}, "unknown option `db`; write database=, or its number in the URL, as in redis:"),
+        ({"port": 3}, "unknown option `port`; it stands in the URL, as in redis://host:6379/3"),
         ({"username": 5}, "`username` must be a str, got 5"),
         ({"password": 5}, "`password` must be a str or a secret, got a `int`"),
         ({"password": ""}, "`password` must be a str or a secret, got an empty str"),
@@ -190,7 +197,7 @@ def test_wrong_arguments_of_redis_commands_are_refused_at_the_call(call, message
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"dsn": "no such thing"}, "`dsn` does not parse"),
+        ({"dsn": "no such thing"}, "`dsn` has neither `postgresql://` nor `host=..`; write 'post"),
         ({"dsn": "host=a port=b"}, "`dsn` does not parse"),
         ({"connections": 10**9}, "`connections` must be at most 1000, got 1000000000"),
         ({"statement_timeout": "30d"}, "`statement_timeout` must be at most 24 days"),

@@ -28,7 +28,10 @@ URL = "https://example.com/{id}"
         ({"client": {"private_key": "key.pem"}}, "`private_key` needs `certificate`"),
         ({"client": {"read_timeout": "-1s"}}, "read_timeout"),
         ({"color": "red"}, "unknown option `color`"),
-        ({"query": {"a": "{"}}, "`query`"),
+        ({"query": {"a": "{"}}, r'`query\["a"\]`: `{` without `}`'),
+        ({"query": {"a": 3}}, r'`query\["a"\]` must be a text with columns in braces'),
+        ({"query": "a=3"}, "`query` must be a mapping, .*got a `str`"),
+        ({"headers": {"a": None}}, r'`headers\["a"\]` must be a text'),
         ({"idempotency_key": 7}, "`idempotency_key` must be"),
     ],
 )

@@ -109,6 +109,7 @@ def test_no_secret_is_pickled(monkeypatch):
 
 def test_the_description_has_all_that_the_executor_needs():
     function = lookup(
+        statement=TWO,
         args=["id", "day"],
         how="inner",
         batch=7,
@@ -122,7 +123,7 @@ def test_the_description_has_all_that_the_executor_needs():
     wanted = {"connect_seconds": 0.5, "statement_seconds": 2.0, "writes": True, "connections": 2}
     assert server.items() >= ({"dsn": DSN} | wanted).items()
     assert description == {
-        "statement": SQL,
+        "statement": TWO,
         "args": ["id", "day"],
         "misses": {"how": "inner", "retry": True},
         "null_args": "miss",
@@ -164,7 +165,16 @@ def test_without_a_schema_the_secret_has_to_be_known_on_the_driver(monkeypatch):
 def test_without_a_schema_the_server_has_to_answer_and_the_address_to_parse():
     for dsn, message in [
         (f"postgresql://u:s3cret@127.0.0.1:{free_port()}/db", r"refused.*give schema="),
-        ("postgresql://u:s3cret:@db:port/x", "`dsn` does not parse"),
+        (
+            "postgresql://u:s3cret:@db:port/x",
+            "a port that is not a number up to 65535; write 'post",
+        ),
+        (
+            "postgresql://u:s3cret@a:1,[::1]:99999/x",
+            "a port that is not a number up to 65535; write",
+        ),
+        ("mysql://u:s3cret@db/x", "another scheme than `postgresql://`; write 'postgresql://user"),
+        ("u:s3cret@db:5432", "has neither `postgresql://` nor `host=..`; write 'postgresql://user"),
         ("host=db sslrootcert=s3cret", "given by the argument `ca` here"),
         ("host=db password=s3cret gssencmode=disable", "has the option `gssencmode` of libpq"),
         ("postgresql://u:s3cret@db/x?service=prod", "has the option `service` of libpq"),
@@ -176,3 +186,19 @@ def test_without_a_schema_the_server_has_to_answer_and_the_address_to_parse():
         with pytest.raises(sa.ConfigurationError, match=message) as caught:
             lookup(dsn, schema=None)
         assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("statement", "count"), [("select $1::int + $2::int as x", 2), ("select $3 as x -- $7", 3)]
+)
+def test_a_placeholder_without_an_argument_is_told_before_anybody_is_asked(statement, count):
+    with pytest.raises(sa.ConfigurationError, match=f"{count} placeholders and `args` names 1 c"):
+        lookup(statement=statement, args=["a"])
+
+    assert lookup(statement="select '$2', \"$3\", $1 -- $7", args=["a"]).args == ("a",)
+
+
+@pytest.mark.parametrize("name", ["host", "user", "sslmode", "database"])
+def test_what_stands_in_the_address_is_no_option(name):
+    with pytest.raises(sa.ConfigurationError, match=f"unknown option `{name}`; it stands in `dsn`"):
+        lookup(**{name: "x"})

@@ -28,6 +28,11 @@ Template = str | Secret
 """A text with columns in braces, or a secret, which is taken as it is."""
 
 
+def keyed(name: str, key: str) -> str:
+    """Names a template among others of an option, for messages."""
+    return f'{name}["{key}"]'
+
+
 def check_template(value: object, name: str) -> Template:
     """Returns a template; an empty one is one, too."""
     if isinstance(value, Secret) or (isinstance(value, str) and not value):

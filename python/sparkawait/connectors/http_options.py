@@ -16,6 +16,7 @@ from sparkawait.connectors.http_body import (
     Template,
     check_parts,
     check_template,
+    keyed,
     the_items,
 )
 from sparkawait.connectors.http_client import MAX_CONNECTIONS, Client, check_hosts, the_client
@@ -36,7 +37,7 @@ def _body(value: object, name: str) -> Template | Lines:
 
 def _templates(value: object, name: str) -> tuple[tuple[str, Template], ...]:
     items = mapping(value, name, "texts with columns in braces by name").items()
-    return tuple((key, check_template(item, name)) for key, item in items)
+    return tuple((key, check_template(item, keyed(name, key))) for key, item in items)
 
 
 def _texts_by_name(value: object, name: str) -> tuple[tuple[str, str], ...]:

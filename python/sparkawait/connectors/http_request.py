@@ -24,6 +24,7 @@ from sparkawait.connectors.http_body import (
     check_items,
     check_template,
     id_columns,
+    keyed,
     part_description,
     refuse_own_type,
     reveal_template,
@@ -147,11 +148,11 @@ def _input_columns(url: Template, checked: Request) -> tuple[str, ...]:
     found: list[str] = []
     templates = [
         ("url", url),
-        *(("query", value) for _, value in checked.query),
-        *(("headers", value) for _, value in checked.headers),
+        *((keyed("query", key), value) for key, value in checked.query),
+        *((keyed("headers", key), value) for key, value in checked.headers),
         *(("json", value) for value in _texts(checked.json)),
         *(("body", value) for value in _texts_of_body(checked.body)),
-        *(("form", value) for _, value in checked.form or ()),
+        *((keyed("form", key), value) for key, value in checked.form or ()),
         *(("multipart", value) for _, part in checked.multipart or () for value in part.templates),
         ("idempotency_key", None if key is True else key),
     ]

@@ -23,6 +23,7 @@ from sparkawait.connectors.base import (
     tls_words,
 )
 from sparkawait.connectors.postgres_lookup import (
+    IN_ADDRESS,
     POSTGRES_OPTIONS,
     Lookup,
     PostgresValues,
@@ -83,7 +84,7 @@ def lookup(
         postgres.lookup('select name, tier from customers where id = $1', args=['customer_id'])
     """
     check_texts(dsn, statement, args)
-    values = PostgresValues(checked(POSTGRES_OPTIONS, options, tls_words("ca=")))
+    values = PostgresValues(checked(POSTGRES_OPTIONS, options, tls_words("ca=") | IN_ADDRESS))
     Certificates.of(values)
     function = Lookup(dsn, statement, tuple(args), values)
     if schema is None:

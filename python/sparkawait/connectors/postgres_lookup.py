@@ -50,7 +50,7 @@ from sparkawait.secrets import (
     sources_of,
 )
 
-__all__ = ["POSTGRES_OPTIONS", "Lookup", "PostgresValues", "check_texts"]
+__all__ = ["IN_ADDRESS", "POSTGRES_OPTIONS", "Lookup", "PostgresValues", "check_texts"]
 
 
 # -- the options of a lookup in PostgreSQL: defaults, checks, and what they mean
@@ -154,6 +154,12 @@ class PostgresValues(CertificateOptions, Values):
 POSTGRES_OPTIONS = options_of(PostgresValues)
 """The options by name."""
 
+
+IN_ADDRESS = dict.fromkeys(
+    ("host", "port", "user", "username", "dbname", "database", "sslmode", "application_name"),
+    "it stands in `dsn`, as in postgresql://user@host:5432/database?sslmode=require",
+)
+"""What to write instead of names that are not options."""
 
 _AS_GIVEN = ("null_args", "max_reply_bytes")
 

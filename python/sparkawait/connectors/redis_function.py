@@ -95,13 +95,24 @@ REDIS_OPTIONS = options_of(RedisValues)
 """The options by name."""
 
 
+_WORDS_OF_OTHERS = {
+    "db": "write database=, or its number in the URL, as in redis://host:6379/3",
+    **dict.fromkeys(
+        ("host", "port", "unix_socket_path"), "it stands in the URL, as in redis://host:6379/3"
+    ),
+    "user": "write username=, or who calls in the URL, as in redis://user@host:6379",
+    "max_connections": "write connections=",
+}
+"""What to write instead of the names that other clients have."""
+
+
 def check_options(given: Mapping[str, Any]) -> RedisValues:
     """Returns all options, checked.
 
     Raises:
         ConfigurationError: If one is wrong or unknown.
     """
-    hints = tls_words("ca= with a `url` of `rediss://`")
+    hints = tls_words("ca= with a `url` of `rediss://`") | _WORDS_OF_OTHERS
     values = RedisValues(checked(REDIS_OPTIONS, given, hints))
     if values.read_from == "replica" and not values.cluster:
         refuse("`read_from='replica'` needs `cluster=True`; a server alone is what its `url` names")
@@ -327,4 +338,4 @@ def _check_url(url: object) -> None:
     scheme = known.partition("://")[0] if "://" in known else ""
     if scheme.lower() not in SCHEMES:
         found = "text with another beginning" if not scheme.isalnum() else shown(scheme)
-        refuse(f"`url` must be {rule}, got {found}")
+        refuse(f"`url` must be {rule}, got {found}; write redis://host:6379/0")

@@ -18,6 +18,7 @@ use crate::lookup::{Misses, positions};
 use crate::postgres::backlog::{Backlog, Most, NullArgs};
 use crate::postgres::convert::Argument;
 use crate::postgres::most_found::MostFound;
+use crate::postgres::placeholders::Placeholders;
 use crate::postgres::plan::Request;
 use crate::postgres::pool::Pool;
 use crate::postgres::query::Lookup;
@@ -97,6 +98,10 @@ impl NativeFunction for PostgresConfig {
                     void.name()
                 ),
             });
+        }
+        let (wanted, given) = (Placeholders::find(&self.statement).count(), self.args.len());
+        if wanted != given {
+            return Err(StartError::option(plan::uneven(wanted, given)));
         }
         self.server.check()
     }

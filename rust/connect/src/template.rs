@@ -70,6 +70,11 @@ pub enum Escape {
     Path,
 }
 
+/// Names a template among others of an option, for messages.
+pub(crate) fn keyed(option: &str, key: &str) -> String {
+    format!("{option}[\"{key}\"]")
+}
+
 impl Template {
     /// Reads `text`, which was given for `option`.
     ///

@@ -30,7 +30,7 @@ use super::clients::{Clients, Place as Server};
 use super::failure::bad_request;
 use super::hosts::AllowedHosts;
 use crate::failure::Failure;
-use crate::template::{BoundTemplate, Escape, Template, TemplateRows, percent_encode_from};
+use crate::template::{BoundTemplate, Escape, Template, TemplateRows, keyed, percent_encode_from};
 
 /// Bytes of a path with its query, as the crate `http` has it.
 const MOST_BYTES: usize = u16::MAX as usize - 1;
@@ -244,9 +244,9 @@ impl Address {
         };
         let mut parameters = Vec::new();
         for (name, value) in query {
-            let name = utf8_percent_encode(name, NON_ALPHANUMERIC);
-            let start = format!("{separator}{name}=").into_bytes();
-            parameters.push((start, Template::parse(value, "query")?.bind(schema)?));
+            let encoded = utf8_percent_encode(name, NON_ALPHANUMERIC);
+            let start = format!("{separator}{encoded}=").into_bytes();
+            parameters.push((start, Template::parse(value, &keyed("query", name))?.bind(schema)?));
             separator = "&";
         }
         let is_host_of_row = allowed.is_none() && names_host(&parts);

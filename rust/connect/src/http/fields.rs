@@ -9,7 +9,7 @@ use serde::Deserialize;
 use sparkawait_task::error::StartError;
 
 use crate::template::{
-    BoundTemplate, Escape, Template, TemplateRows, percent_encode_from, percent_encoded,
+    BoundTemplate, Escape, Template, TemplateRows, keyed, percent_encode_from, percent_encoded,
 };
 
 /// A part of a multipart body. Has no `Debug`: it may hold a token.
@@ -50,8 +50,8 @@ impl Fields {
     /// Looks the columns of a form up in `schema`.
     pub(super) fn form(form: &[(String, String)], schema: &Schema) -> Result<Self, StartError> {
         let field = |(name, value): &(String, String)| {
+            let value = Template::parse(value, &keyed("form", name))?.bind(schema)?;
             let name = percent_encoded(name.as_str()) + "=";
-            let value = Template::parse(value, "form")?.bind(schema)?;
             Ok(vec![Piece::Text(name), Piece::Value(value, Writing::Percent)])
         };
         let fields = form.iter().map(field).collect::<Result<_, StartError>>()?;

@@ -21,7 +21,7 @@ use super::fields::random_text;
 use super::hosts::AllowedHosts;
 use super::reply::Outgoing;
 use crate::failure::Failure;
-use crate::template::{BoundTemplate, Escape, Template, TemplateRows};
+use crate::template::{BoundTemplate, Escape, Template, TemplateRows, keyed};
 
 /// The header that services know a request again by.
 const IDEMPOTENCY_KEY: &str = "Idempotency-Key";
@@ -95,7 +95,7 @@ impl RequestTemplates {
         schema: &SchemaRef,
     ) -> Result<(), StartError> {
         let header = header_name(name)?;
-        let template = Template::parse(value, "headers")?;
+        let template = Template::parse(value, &keyed("headers", name))?;
         // Of the host there is a value until a request is sent.
         if header != HOST {
             self.fixed().remove(&header);

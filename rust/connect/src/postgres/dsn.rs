@@ -213,6 +213,11 @@ fn invalid(dsn: &str, has_attrs: bool) -> StartError {
             "`dsn` has the option `{name}` of libpq, which is not spoken here; leave it out"
         ));
     }
+    if let Some(rule) = misshapen(dsn) {
+        return StartError::option(format!(
+            "`dsn` {rule}; write 'postgresql://user:password@host:5432/database'"
+        ));
+    }
     if has_option(dsn, "sslmode") && !MODES.iter().any(|it| has_value(dsn, "sslmode", it)) {
         let modes = MODES.join(", ");
         return StartError::option(format!(
@@ -230,6 +235,21 @@ fn invalid(dsn: &str, has_attrs: bool) -> StartError {
          characters percent-encoded, or 'host=.. user=.. password=.. dbname=..' with options that \
          tokio-postgres knows",
     )
+}
+
+/// Says what is wrong with a text that should be a URL.
+fn misshapen(dsn: &str) -> Option<&'static str> {
+    let Some((scheme, rest)) = dsn.split_once("://") else {
+        return (!dsn.contains('=')).then_some("has neither `postgresql://` nor `host=..`");
+    };
+    if !matches!(scheme, "postgresql" | "postgres") {
+        let is_word = scheme.chars().all(|it| it.is_ascii_alphanumeric() || "+:.-".contains(it));
+        return is_word.then_some("has another scheme than `postgresql://`");
+    }
+    let hosts = rest.rsplit('@').next()?.split(['/', '?']).next()?;
+    let ports = hosts.split(',').filter_map(|it| it.rsplit(']').next()?.split_once(':'));
+    let is_wrong = |(_, port): (&str, &str)| !port.is_empty() && port.parse::<u16>().is_err();
+    ports.into_iter().any(is_wrong).then_some("has a port that is not a number up to 65535")
 }
 
 #[cfg(test)]

@@ -26,6 +26,13 @@ const POOL_MODE: &str = "; set `pool_mode=transaction` for this database in the 
 /// What helps behind a pooler.
 const POOLER: &str = "; behind a pooler such as PgBouncer give `prepare=False`";
 
+/// What the library says of a server that does not encrypt, where it must.
+const NO_TLS: &str = "server does not support TLS";
+
+/// What helps then.
+const UNENCRYPTED: &str = ", which `sslmode` or a certificate asks for; have it encrypt, or give \
+    `sslmode=prefer` and no certificates";
+
 /// What has gone wrong, for one call or for several.
 #[derive(Clone)]
 pub(crate) struct Fault {
@@ -52,8 +59,9 @@ pub(crate) enum Class {
     Stale,
     /// Nothing: all rows fare alike.
     Statement,
-    /// Nothing, and no row is at fault: columns have types that do not go together.
-    Types,
+    /// Nothing, and no row is at fault: columns have types that do not go together, or a setting is wrong.
+    /// The task ends with it.
+    Setting,
     /// The rows of a batch may fare differently if each is sent alone.
     Row,
     /// A row took too long: the rows of a batch may fare differently, and so may another attempt.
@@ -73,7 +81,18 @@ impl Fault {
 
     /// Makes the fault of a statement whose types are not those of the columns.
     pub(crate) fn refused(text: impl Into<String>) -> Self {
-        Self::plain(text, Class::Types, Cause::NotSent)
+        Self::of_setting(text, ErrorKind::TypeRefused)
+    }
+
+    /// Makes the fault of a statement or a setting that suits no row, with a text that holds no content.
+    pub(crate) fn mistake(text: impl Into<String>) -> Self {
+        Self::of_setting(text, ErrorKind::OptionInvalid)
+    }
+
+    fn of_setting(text: impl Into<String>, kind: ErrorKind) -> Self {
+        let mut fault = Self::plain(text, Class::Setting, Cause::NotSent);
+        fault.call.kind = kind;
+        fault
     }
 
     /// Makes a fault that may pass, with a text that holds no content.
@@ -156,6 +175,9 @@ impl Fault {
         let reason = error.source().and_then(in_words);
         let said = || error.source().map_or_else(|| error.to_string(), ToString::to_string);
         let reason = reason.unwrap_or_else(said);
+        if reason == NO_TLS {
+            return Self::mistake(format!("PostgreSQL: {doing} failed: {reason}{UNENCRYPTED}"));
+        }
         let class = if is_transient { Class::Transient } else { Class::Statement };
         let cause = Cause::of(doing == STATEMENT, !is_transient);
         Self::plain(format!("PostgreSQL: {doing} failed: {reason}"), class, cause)
@@ -186,7 +208,7 @@ impl Fault {
             summary.push_str(advice);
         }
         let call = service_failure(message, summary);
-        let call = if matches!(class, Class::Statement | Class::Row) {
+        let call = if matches!(class, Class::Statement | Class::Row | Class::ReadOnly) {
             refusal(code.starts_with("28") || code == "42501", call)
         } else {
             call
@@ -235,7 +257,7 @@ impl Fault {
 
     /// Returns what the task ends with.
     pub(crate) fn start_error(&self) -> StartError {
-        StartError { kind: ErrorKind::TypeRefused, message: self.call.message.clone() }
+        StartError { kind: self.call.kind, message: self.call.message.clone() }
     }
 
     /// Returns what it says of the server, if it may pass.
@@ -245,7 +267,7 @@ impl Fault {
             Class::OfAnotherKind | Class::Transient => Some(CallSign::Unreachable),
             Class::Slow => Some(CallSign::TimedOut),
             Class::Stale => Some(CallSign::Neutral),
-            Class::ReadOnly | Class::Statement | Class::Types | Class::Row | Class::TooLarge => {
+            Class::ReadOnly | Class::Statement | Class::Setting | Class::Row | Class::TooLarge => {
                 None
             }
         }
@@ -279,6 +301,7 @@ fn advice(code: &str) -> Option<&'static str> {
         // A read-only transaction, which all lookups have.
         "25006" => Some("; a statement that writes needs `writes=True`"),
         "42501" => Some("; the user needs permission for what the statement names"),
+        "3D000" => Some("; name the database in `dsn`, as in postgresql://host:5432/database"),
         "28P01" | "28000" => Some("; check user and password"),
         _ => None,
     }
@@ -371,6 +394,8 @@ mod tests {
         assert_eq!(of(Fault::unsent("no")), (Cause::NotSent, Retry::Yes));
         assert_eq!(of(Fault::transient("no")), (Cause::Unknown, Retry::IfRepeatable));
         assert_eq!(of(Fault::refused("types")), (Cause::NotSent, Retry::No));
+        assert_eq!(Fault::refused("types").start_error().kind, ErrorKind::TypeRefused);
+        assert_eq!(Fault::mistake("args").start_error().kind, ErrorKind::OptionInvalid);
         assert_eq!(of(Fault::too_large(7)), (Cause::Answered, Retry::No));
 
         let stale = Fault::stale_answer("other types");

@@ -33,6 +33,15 @@ impl<'a> Placeholders<'a> {
         Self { pieces }
     }
 
+    /// How many arguments it takes.
+    pub(crate) fn count(&self) -> usize {
+        let number = |piece: &Piece<'_>| match piece {
+            Piece::Text(_) => 0,
+            Piece::Placeholder(number) => *number,
+        };
+        self.pieces.iter().map(number).max().unwrap_or_default()
+    }
+
     /// Returns the statement with what `write` returns for each number.
     pub(crate) fn replace(&self, write: impl Fn(usize) -> String) -> String {
         let mut text = String::new();

@@ -199,15 +199,21 @@ async fn prepare(client: &Client, text: &str, types: &[Type]) -> Result<Statemen
     prepared.map_err(|error| Fault::of("preparing the statement", &error))
 }
 
+/// Says that a statement has another number of placeholders than it has arguments.
+pub(crate) fn uneven(placeholders: usize, arguments: usize) -> String {
+    format!(
+        "the statement has {placeholders} placeholders and `args` names {arguments} columns; give a column for each \
+         of $1, $2, .."
+    )
+}
+
 fn check(statement: &Statement, arguments: usize) -> Result<(), Fault> {
     let wanted = statement.params().len();
     if wanted != arguments {
-        return Err(Fault::permanent(format!(
-            "the statement has {wanted} placeholders and `args` names {arguments} columns; give a column for each of $1, $2, .."
-        )));
+        return Err(Fault::mistake(uneven(wanted, arguments)));
     }
     if statement.columns().is_empty() {
-        return Err(Fault::permanent(
+        return Err(Fault::mistake(
             "the statement returns no columns; use a select, or add `returning`",
         ));
     }

@@ -149,8 +149,10 @@ impl Lookup {
             connected = self.connect() => connected,
         };
         let connected = match connected {
-            Ok(connected) => connected,
-            Err(failure) if failure.is(Class::Types) => {
+            // What they waited for was made for others too, and tells nothing of their own requests.
+            Ok(connected) if self.replies.started(&keys.attempts) => connected,
+            Ok(_) => return Ok(()),
+            Err(failure) if failure.is(Class::Setting) => {
                 return Err(TaskError::Start(failure.start_error()));
             }
             Err(failure) => {
@@ -158,8 +160,6 @@ impl Lookup {
                 return Ok(());
             }
         };
-        // What they waited for was made for others too, and tells nothing of their own requests.
-        self.replies.started(&keys.attempts);
         let mut connected = Some(connected);
         let mut parts = Parts::new(keys);
         while let Some(part) = parts.next() {
@@ -187,7 +187,7 @@ impl Lookup {
                     parts.split(&keys, reached);
                     failure
                 }
-                Err(Stop::Failed(failure)) if failure.is(Class::Types) => {
+                Err(Stop::Failed(failure)) if failure.is(Class::Setting) => {
                     return Err(TaskError::Start(failure.start_error()));
                 }
                 Err(Stop::Failed(failure)) => {

@@ -9,7 +9,7 @@ use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 use sparkawait_task::error::StartError;
 use sparkawait_task::secret::Sources;
-use url::{Host, Url};
+use url::{Host, ParseError, Url};
 
 use crate::settings::key_of;
 use crate::tls::TlsSettings;
@@ -85,11 +85,17 @@ impl Address {
     /// Reads an address.
     pub(super) fn parse(url: &str) -> Result<Self, StartError> {
         // It is not quoted: there may be a password in it.
-        Url::parse(url).ok().as_ref().and_then(Self::read).ok_or_else(|| {
-            StartError::option(
-                "`url` must be like `redis://host:6379/0`, `rediss://..` or `redis+unix:///path`, with \
-                 nothing behind `?` but `db`, and of a socket `user` and `pass`",
-            )
+        let parsed = Url::parse(url);
+        parsed.as_ref().ok().and_then(Self::read).ok_or_else(|| {
+            let rule = match &parsed {
+                Err(ParseError::InvalidPort) => "a port is a number up to 65535",
+                Ok(url) if url.fragment().is_some() => "a `#` in a password is `%23`",
+                Ok(url) if names_no_number(url) => "its path is the number of a database",
+                _ => "nothing is behind `?` but `db`, and of a socket `user` and `pass`",
+            };
+            StartError::option(format!(
+                "`url` must be like `redis://host:6379/0`, `rediss://..` or `redis+unix:///path`: {rule}"
+            ))
         })
     }
 
@@ -150,6 +156,12 @@ impl Address {
         }
         Some(found)
     }
+}
+
+/// Whether the path of a server's address is something else than the number of a database.
+fn names_no_number(url: &Url) -> bool {
+    let path = url.path().trim_matches('/');
+    !url.scheme().contains("unix") && path.bytes().any(|it| !it.is_ascii_digit())
 }
 
 impl Server {

@@ -201,3 +201,23 @@ def test_a_500_is_of_the_rows_where_a_part_of_the_request_is_answered(at_fault: 
         }
         sizes = [len(inputs(request)) for request in server.requests]
         assert permits == {"rows": 3 * sum(sizes), "requests": 2 * len(sizes)}
+
+
+def test_a_connection_that_ends_under_a_row_asked_for_alone_says_nothing_of_the_service():
+    ended = threading.Event()
+
+    def reply(request: Request, _: int) -> Answer:
+        items = inputs(request)
+        if items == [0] and not ended.is_set():
+            # Over a connection that was kept.
+            ended.set()
+            return None
+        return (500, {}, b"bad row") if 2 in items else ok(doubled(items))
+
+    with serve(reply) as server:
+        batch = sa.Batch(max_rows=4, linger="20s", split_on_error=True)
+        function = lookup(server, batch=batch, method="PUT")
+        found = rows(function, list(range(4)), retry=0, on_error="capture")
+
+        assert [row["x"] for row in found if row["error"]] == [2]
+        assert [row["v"] for row in found] == [0, 2, None, 6]

@@ -240,6 +240,21 @@ def test_a_host_that_the_user_has_written_or_allowed_may_be_anywhere():
     assert server.targets == ["/", "/a"]
 
 
+@pytest.mark.parametrize(("status", "posts"), [(301, 1), (302, 1), (303, 1), (307, 4), (308, 4)])
+@pytest.mark.parametrize("answered", [(503, {}, b""), (429, {"Retry-After": "0"}, b"")])
+def test_a_post_that_was_carried_out_is_not_made_again_where_its_result_cannot_be_had(
+    status: int, posts: int, answered: Answer
+):
+    def answer(target: str, _: int) -> Answer:
+        return answered if target == "/result" else (status, {"Location": "/result"}, b"")
+
+    with ScriptedServer(answer) as server:
+        function = request("POST", f"{server.url}/order", body="{id}")
+        (row,) = rows_of(1, function, retry=retry.fixed_delay(3, "1ms"))
+        assert row["error"]["status"] == answered[0]
+        assert sum(it.startswith("/order") for it in server.targets) == posts
+
+
 def test_a_redirection_leads_into_no_network_that_the_user_has_not_written():
     def answer(target: str, _: int) -> Answer:
         return 302, {"Location": f"http://127.0.0.9:{port}/inside"}, b""

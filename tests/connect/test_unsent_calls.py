@@ -13,6 +13,7 @@ import sparkawait as sa
 from sparkawait import arrow
 from sparkawait._plan.resolve import resolve_unpickled
 from tests.support.batches import serve
+from tests.support.resp_server import RespServer, bulk
 from tests.support.servers import LOOPBACK, free_port
 
 ROWS = 7
@@ -49,7 +50,8 @@ def permits_of(function: Any) -> tuple[int, list[str]]:
     out = arrow.run(plan, iter([pa.record_batch({"x": range(ROWS)})]), on_metrics=totals.update)
     found = [row for part in out for row in part.to_pylist()]
     assert [row["x"] for row in found] == list(range(ROWS))
-    return totals["rate_limits"]["calls"]["permits"], [row["error"]["message"] for row in found]
+    messages = [row["error"]["message"] for row in found if row["error"]]
+    return totals["rate_limits"]["calls"]["permits"], messages
 
 
 @pytest.mark.parametrize("connector", [http, redis, postgres])
@@ -66,3 +68,19 @@ def test_a_call_whose_answer_is_lost_has_cost_its_permits() -> None:
 
     assert permits == ROWS == len(server.requests)
     assert all("broke off" in message for message in messages), messages
+
+
+def test_reads_that_were_sent_have_cost_their_permits_where_no_connection_follows() -> None:
+    def answer(connection: int, command: list[str]) -> bytes | None:
+        if command == ["PING"]:
+            return b"+PONG\r\n" if connection == 0 else None
+        row = int(command[1].removeprefix("key:"))
+        if row == ROWS - 1:
+            server.hang_up(0)
+        return bulk("5") if row < 3 else b""
+
+    with RespServer(answer, is_told_pings=True) as server:
+        permits, messages = permits_of(redis(server.url.removeprefix("redis://")))
+
+    assert permits == ROWS
+    assert len(messages) == ROWS - 3

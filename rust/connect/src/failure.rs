@@ -83,6 +83,16 @@ impl Failure {
         self
     }
 
+    /// Returns the same for a call whose first request was carried out.
+    #[must_use]
+    pub fn behind_what_was_done(self) -> Self {
+        let retry = match self.retry {
+            Retry::Yes | Retry::After(_) => Retry::IfRepeatable,
+            other => other,
+        };
+        Self { cause: Cause::Unknown, retry, ..self }
+    }
+
     /// Returns the same for the calls that were not sent because of it: what failed came before them.
     #[must_use]
     pub fn before_call(self) -> Self {

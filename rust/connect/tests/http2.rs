@@ -15,7 +15,7 @@ use futures_util::StreamExt;
 use futures_util::future::pending;
 use futures_util::stream::FuturesUnordered;
 use h2::server::SendResponse;
-use h2::{Reason, server};
+use h2::{Reason, RecvStream, server};
 use http::Response;
 use sparkawait_arrow::OnError;
 use sparkawait_connect::connectors::{self, CONNECTORS};
@@ -47,11 +47,16 @@ enum Fate {
     Reset(Reason),
     /// It is never answered.
     Stall,
+    /// Its body is read piece by piece, each a while after the last one, and then it is answered.
+    ReadSlowly,
     /// The connection is lost, and nobody is told.
     FallSilent,
     /// The connection is cut.
     HangUp,
 }
+
+/// Bytes of a body that a server takes at a time.
+const PIECE: u32 = 13 << 10;
 
 /// Longer than any test.
 const NEVER: Duration = Duration::from_secs(3_600);
@@ -162,8 +167,18 @@ impl Http2Server {
     }
 
     fn function_with(&self, method: &str, streams: usize, read_timeout: &str) -> Function {
+        self.function_of("null", method, streams, read_timeout)
+    }
+
+    fn function_of(
+        &self,
+        body: &str,
+        method: &str,
+        streams: usize,
+        read_timeout: &str,
+    ) -> Function {
         let description = format!(
-            r#"{{"method": "{method}", "url": "http://{}/", "returns": "json",
+            r#"{{"method": "{method}", "url": "http://{}/", "returns": "json", "body": {body},
                 "success": [[200, 299]], "connections": 100, "max_response_bytes": 1000,
                 "redirects": 0, "client": {{"connect_timeout": 20.0,
                 "read_timeout": {read_timeout}, "version": "2",
@@ -197,6 +212,7 @@ impl Script {
             return;
         }
         let mut builder = server::Builder::new();
+        builder.initial_window_size(PIECE);
         builder.max_concurrent_streams(if Instant::now() < self.opens { 0 } else { self.streams });
         let (stream, mut rest) = twice(stream);
         let Ok(mut streams) = builder.handshake::<_, Bytes>(stream).await else { return };
@@ -209,10 +225,10 @@ impl Script {
             let most = if is_idle { self.idle } else { NEVER };
             let next = tokio::time::timeout(most, streams.accept()).await;
             let Ok(next) = next else { return self.end_idle(streams, &mut rest).await };
-            let Some(Ok((_, mut respond))) = next else { break };
+            let Some(Ok((request, mut respond))) = next else { break };
             is_served = true;
-            let request = self.requests.fetch_add(1, Ordering::SeqCst);
-            match (self.fate)(Asked { request, connection }) {
+            let asked = self.requests.fetch_add(1, Ordering::SeqCst);
+            match (self.fate)(Asked { request: asked, connection }) {
                 Fate::Answer => self.answer(respond),
                 Fate::AnswerWith(awaited) => {
                     let mut waiting = self.waiting.lock().unwrap();
@@ -227,6 +243,9 @@ impl Script {
                 }
                 Fate::Reset(reason) => respond.send_reset(reason),
                 Fate::Stall => stalled.push(respond),
+                Fate::ReadSlowly => {
+                    tokio::spawn(read_slowly(request.into_body(), respond));
+                }
                 Fate::FallSilent => pending().await,
                 Fate::HangUp => return,
             }
@@ -249,6 +268,18 @@ impl Script {
             self.answered.fetch_add(1, Ordering::SeqCst);
         }
     }
+}
+
+/// Answers a request with 7, once its body was read so slowly that it takes longer than any wait for a piece.
+async fn read_slowly(mut body: RecvStream, mut respond: SendResponse<Bytes>) {
+    while let Some(Ok(piece)) = body.data().await {
+        tokio::time::sleep(Duration::from_millis(53)).await;
+        if body.flow_control().release_capacity(piece.len()).is_err() {
+            return;
+        }
+    }
+    let Ok(mut answer) = respond.send_response(Response::new(()), false) else { return };
+    answer.send_data(Bytes::from_static(br#"{"result": 7}"#), true).unwrap();
 }
 
 /// A connection to be served and to be read once it is served.
@@ -415,6 +446,20 @@ fn a_stream_that_stalls_holds_up_no_other() {
 
     assert_eq!(results.iter().filter(|it| it.is_none()).count(), 1);
     assert_eq!((server.answered(), server.connections()), (99, 1));
+}
+
+#[test]
+fn a_server_that_takes_a_body_slowly_is_not_silent_and_one_that_has_it_may_be() {
+    let body = format!(r#"{{"raw": "{}"}}"#, "x".repeat(32 * PIECE as usize));
+    let server = Http2Server::start(100, 0, |asked| match asked.request {
+        0 => Fate::ReadSlowly,
+        _ => Fate::Stall,
+    });
+    let config = with_on_error(task(1), OnError::Null);
+
+    let results = run(config, &server.function_of(&body, "POST", 100, "0.9"), 2);
+
+    assert_eq!(results, [Some(7), None]);
 }
 
 #[test]

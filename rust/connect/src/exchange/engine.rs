@@ -200,7 +200,11 @@ impl<C: Client> Engine<C> {
         let mut wish = Wish { is_new: false, careful: !self.is_repeatable };
         let mut used = self.take(wish).await?;
         // A connection is made for all: how long that takes tells nothing of these rows.
-        self.replies.started(attempts);
+        if !self.replies.started(attempts) {
+            self.pool.keep(used);
+            let ended = plain_failure(format!("{}: its task has ended", C::NAME));
+            return Err(Failure::lasting(Cause::NotSent, ended));
+        }
         loop {
             let asking =
                 AssertUnwindSafe(self.client.ask(&mut used.connection.connection, keys, share));

@@ -121,9 +121,10 @@ pub(super) async fn call(
     (attempt, earlier): (AttemptId, Earlier),
     request: Outgoing,
 ) -> EndedCall {
-    let exchanged = exchange(&clients, &rules, &watch, earlier, request).await;
+    let mut is_done = false;
+    let exchanged = exchange(&clients, &rules, &watch, earlier, request, &mut is_done).await;
     // One that found no connection has begun, too: to look for one was its attempt.
-    watch.begin();
+    watch.begin().await;
     let (outcome, status, left, again) = match exchanged {
         Ok(answer) => {
             let Reply { status, headers, .. } = &answer.reply;
@@ -132,7 +133,11 @@ pub(super) async fn call(
         }
         Err(Unanswered { failed, again }) => (Err(failed), None, Vec::new(), again),
     };
-    let outcome = outcome.unwrap_or_else(|failed| Outcome::Failed(Box::new(failed)));
+    // A user who has named statuses knows what to do about them.
+    let is_done = is_done && rules.retry_statuses.said.is_none();
+    let outcome = outcome.unwrap_or_else(|failed| {
+        Outcome::Failed(Box::new(if is_done { failed.behind_what_was_done() } else { failed }))
+    });
     EndedCall { attempt, outcome, status, left, again }
 }
 
@@ -179,13 +184,15 @@ impl Unanswered {
     }
 }
 
-/// Sends a request, and those that it is redirected to.
+/// Sends a request, and those that it is redirected to. Notes whether one was carried out: what answers a
+/// POST with where to GET its result.
 async fn exchange(
     clients: &Arc<Clients>,
     rules: &CallRules,
-    watch: &Watch,
+    watch: &Arc<Watch>,
     mut earlier: Earlier,
     mut request: Outgoing,
+    is_done: &mut bool,
 ) -> Result<Answer, Unanswered> {
     // Redirections belong to the attempt, with what is sent again behind one: another attempt would begin
     // with the first request, which was carried out.
@@ -241,6 +248,7 @@ async fn exchange(
         };
         let _ = read_start(watch, &mut reply).await;
         auth = auth.filter(|_| Arc::ptr_eq(&request.place, &next.place));
+        *is_done |= request.method != next.method;
         request = next;
         followed += 1;
     }

@@ -92,9 +92,6 @@ impl Engine {
                     Ok(())
                 }
             };
-            if let Some(begun) = &self.begun {
-                begun.tell(|it| self.answers.replies.started(it));
-            }
             let ended = std::mem::take(&mut self.ended);
             if let Err(error) = done.and_then(|()| self.answers.send(ended)) {
                 self.answers.replies.fail(error);
@@ -158,7 +155,10 @@ impl Engine {
     async fn collect(&mut self) {
         for turn in 0..=TURNS_OF_OTHERS {
             let before = self.ended.outcomes.len();
-            while let Some(Some(ended)) = self.running.next().now_or_never() {
+            loop {
+                let next = self.running.next();
+                let next = telling(self.begun.as_deref(), &self.answers.replies, next);
+                let Some(Some(ended)) = next.now_or_never() else { break };
                 self.end(ended);
             }
             if turn > 0 && self.ended.outcomes.len() == before {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use h2::client::{Builder, Connection, SendRequest};
 use h2::{Ping, PingPong, Reason, RecvStream};
 use http::{Request, Response};
@@ -21,6 +21,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::watch::Watch;
 use super::wire::{Reads, Wire};
 
 /// How long a new connection waits for what its server allows, which is the first that it says.
@@ -46,7 +47,7 @@ pub(super) struct Pings {
 
 /// A connection.
 pub(super) struct SharedLine {
-    sender: SendRequest<Bytes>,
+    sender: SendRequest<Upload>,
     /// Most requests at a time, if the server allows as many.
     most: usize,
     life: Arc<Life>,
@@ -75,6 +76,12 @@ pub(super) struct Stream {
     is_answered: bool,
 }
 
+/// The body of a request. What leaves of it shows that its server is not silent.
+pub(super) struct Upload {
+    left: Bytes,
+    watch: Arc<Watch>,
+}
+
 /// Why a request over HTTP/2 has no response.
 #[derive(Debug)]
 pub(super) enum Broken {
@@ -97,7 +104,7 @@ impl SharedLine {
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .enable_push(false);
-        let (sender, mut connection) = builder.handshake::<_, Bytes>(wire).await?;
+        let (sender, mut connection) = builder.handshake::<_, Upload>(wire).await?;
         let pong = connection.ping_pong();
         let said = poll_fn(|context| match Pin::new(&mut connection).poll(context) {
             Poll::Pending if sender.current_max_send_streams() != NOT_SAID => Poll::Ready(Ok(())),
@@ -153,12 +160,33 @@ impl SharedLine {
     }
 }
 
+impl Upload {
+    pub(super) fn new(body: Bytes, watch: &Arc<Watch>) -> Self {
+        Self { left: body, watch: Arc::clone(watch) }
+    }
+}
+
+impl Buf for Upload {
+    fn remaining(&self) -> usize {
+        self.left.len()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        &self.left
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.left.advance(count);
+        self.watch.moved();
+    }
+}
+
 impl Stream {
     /// Sends a request, and waits for the head of its response.
     pub(super) async fn send(
         &mut self,
         request: Request<()>,
-        body: Option<Bytes>,
+        body: Option<Upload>,
     ) -> Result<Response<RecvStream>, Broken> {
         let mut sender = self.line.sender.clone();
         self.reads = self.line.life.reads.count();
@@ -227,7 +255,7 @@ pub(super) async fn chunk(body: &mut RecvStream) -> Option<Result<Bytes, h2::Err
 
 /// Serves a connection to its end.
 async fn drive(
-    connection: Connection<Wire, Bytes>,
+    connection: Connection<Wire, Upload>,
     mut pong: Option<PingPong>,
     pings: Pings,
     life: Arc<Life>,

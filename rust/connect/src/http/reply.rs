@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::clients::{Place, StreamOf, Taken};
 use super::connect::NoConnection;
 use super::http1::{Line, Lost};
-use super::http2;
+use super::http2::{self, Upload};
 use super::packed::{TAKEN, Unpacked, Unpacker, may_ask};
 use super::watch::Watch;
 use crate::pool::Age;
@@ -151,7 +151,7 @@ impl Outgoing {
         taken: Taken,
         takes_packed: bool,
         most: usize,
-        watch: &Watch,
+        watch: &Arc<Watch>,
     ) -> Result<Reply, Broken> {
         let (head, body) = match taken {
             Taken::Line(mut line, age) => {
@@ -172,7 +172,8 @@ impl Outgoing {
             }
             Taken::Stream(mut stream) => {
                 let request = self.for_stream(takes_packed).ok_or(Broken::NoRequest)?;
-                let sent = stream.stream.send(request, self.body.clone());
+                let body = self.body.clone().map(|it| Upload::new(it, watch));
+                let sent = stream.stream.send(request, body);
                 let sent = watch.wait(sent).await.map_err(|_| Broken::Silent)?;
                 let (head, body) = sent.map_err(Broken::OfStream)?.into_parts();
                 (head, Flow::Shared { stream, body })

@@ -33,7 +33,7 @@ pub(super) struct NoReply {
 /// another connection: nobody hears of that, since no server was asked in vain.
 pub(super) async fn send(
     clients: &Arc<Clients>,
-    watch: &Watch,
+    watch: &Arc<Watch>,
     most_bytes: usize,
     (is_repeatable, earlier): (bool, Earlier),
     request: &Outgoing,
@@ -43,7 +43,7 @@ pub(super) async fn send(
     loop {
         let taken = request.place.take(wish).await;
         let taken = taken.map_err(|it| NoReply::last(Broken::NoConnection(it)))?;
-        watch.begin();
+        watch.begin().await;
         let broken = match request.over(taken, clients.takes_packed(), most_bytes, watch).await {
             Ok(reply) => return Ok(reply),
             Err(broken) => broken,
@@ -85,7 +85,7 @@ pub(super) async fn send(
 /// Sends a request that may be sent twice, of no row: again where a connection has ended under it.
 pub(super) async fn send_until_answered(
     clients: &Arc<Clients>,
-    watch: &Watch,
+    watch: &Arc<Watch>,
     most_bytes: usize,
     request: &Outgoing,
 ) -> Result<Reply, Broken> {

@@ -9,8 +9,8 @@ use std::future::Future;
 use std::iter;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -61,6 +61,13 @@ impl Clock {
         watches.filter(|it| it.due.load(Ordering::Relaxed) <= now).for_each(|it| it.waker.wake());
     }
 
+    /// Returns the tick at which a server is silent for too long that does something now; `None` if it may be.
+    fn due(&self) -> Option<u64> {
+        let (_, ticks) = self.silence?;
+        // One more: the tick that is under way may end at once.
+        Some(self.now.load(Ordering::Relaxed).saturating_add(ticks).saturating_add(1))
+    }
+
     /// Waits for a call that has this clock for itself.
     pub(super) async fn run<T>(&self, call: impl Future<Output = T>) -> T {
         let (mut call, mut ticks) = (pin!(call), self.interval());
@@ -83,23 +90,53 @@ pub(super) async fn next_tick(interval: &mut Option<Interval>) {
     }
 }
 
-/// Calls that have begun, and nobody was told of yet.
+/// Calls that are about to begin.
 ///
-/// A call begins when it has its connection, and whom it calls as, or could get none. Calls that are
-/// polled together are told of together.
+/// A call begins when it has its connection, and whom it calls as, or could get none. It waits until its task
+/// was told, and is not made if that has ended: what is made is what is counted. Calls that are polled together
+/// are told of together.
 #[derive(Debug, Default)]
-pub(super) struct Begun(Mutex<Vec<AttemptId>>);
+pub(super) struct Begun(Mutex<Beginning>);
+
+#[derive(Debug, Default)]
+struct Beginning {
+    calls: Vec<AttemptId>,
+    wakers: Vec<Waker>,
+    /// How many its task has heard of.
+    told: u64,
+}
 
 impl Begun {
-    /// Tells which calls have begun, if any have.
-    pub(super) fn tell(&self, tell: impl FnOnce(&[AttemptId]) -> bool) {
-        let begun = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        if !begun.is_empty() {
-            tell(&begun);
-        }
+    /// Waits until a call was told of.
+    async fn announce(&self, attempt: AttemptId) {
+        let mut place = None;
+        std::future::poll_fn(|context| {
+            let mut beginning = self.lock();
+            let place = *place.get_or_insert_with(|| {
+                beginning.calls.push(attempt);
+                beginning.wakers.push(context.waker().clone());
+                beginning.told + beginning.calls.len() as u64
+            });
+            if beginning.told >= place { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
     }
 
-    /// Waits for calls, and tells of those that begin before anybody hears what they came to.
+    /// Tells of the calls that are about to begin, and lets them; returns whether there are any.
+    fn tell(&self, tell: impl FnOnce(&[AttemptId]) -> bool) -> bool {
+        let mut beginning = self.lock();
+        let calls = std::mem::take(&mut beginning.calls);
+        let wakers = std::mem::take(&mut beginning.wakers);
+        if calls.is_empty() || !tell(&calls) {
+            return false;
+        }
+        beginning.told += calls.len() as u64;
+        drop(beginning);
+        wakers.into_iter().for_each(Waker::wake);
+        true
+    }
+
+    /// Waits for calls, and tells of those that begin.
     pub(super) async fn telling<T>(
         &self,
         tell: impl Fn(&[AttemptId]) -> bool,
@@ -107,11 +144,18 @@ impl Begun {
     ) -> T {
         let mut calls = pin!(calls);
         std::future::poll_fn(|context| {
-            let polled = calls.as_mut().poll(context);
-            self.tell(&tell);
-            polled
+            loop {
+                let polled = calls.as_mut().poll(context);
+                if !self.tell(&tell) || polled.is_ready() {
+                    return polled;
+                }
+            }
         })
         .await
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Beginning> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -149,12 +193,20 @@ impl Watch {
         })
     }
 
-    /// Says that the call begins, if it has not said so.
-    pub(super) fn begin(&self) {
+    /// Says that the call begins, if it has not said so, and waits until its task has heard it.
+    pub(super) async fn begin(&self) {
         if let Some((begun, attempt)) = &self.begun
             && !self.has_begun.swap(true, Ordering::Relaxed)
         {
-            begun.0.lock().unwrap_or_else(PoisonError::into_inner).push(*attempt);
+            begun.announce(*attempt).await;
+        }
+    }
+
+    /// Notes that something of the call has left: its server is not silent.
+    pub(super) fn moved(&self) {
+        if let Some(due) = self.clock.due() {
+            // `NEVER` stays: a wait may have ended meanwhile.
+            self.due.fetch_max(due, Ordering::Relaxed);
         }
     }
 
@@ -182,10 +234,8 @@ impl Watch {
         what: impl Future<Output = T>,
     ) -> Result<T, Silent> {
         let clock = &*self.clock;
-        let Some((_, ticks)) = clock.silence else { return Ok(what.await) };
-        // One more: the tick that is under way may end at once.
-        let due = || clock.now.load(Ordering::Relaxed).saturating_add(ticks).saturating_add(1);
-        self.due.store(due(), Ordering::Relaxed);
+        let Some(due) = clock.due() else { return Ok(what.await) };
+        self.due.store(due, Ordering::Relaxed);
         let (mut what, mut counted) = (pin!(what), count());
         let ended = std::future::poll_fn(|context| {
             if let Poll::Ready(value) = what.as_mut().poll(context) {
@@ -194,7 +244,7 @@ impl Watch {
             let now = count();
             if now != counted {
                 counted = now;
-                self.due.store(due(), Ordering::Relaxed);
+                self.moved();
             }
             let is_due = clock.now.load(Ordering::Relaxed) >= self.due.load(Ordering::Relaxed);
             if is_due { Poll::Ready(Err(Silent)) } else { Poll::Pending }
@@ -234,6 +284,7 @@ mod tests {
     use std::future::pending;
 
     use futures_util::FutureExt;
+    use sparkawait_core::queue::EntryId;
 
     use super::*;
 
@@ -272,6 +323,32 @@ mod tests {
         assert!(wait.as_mut().now_or_never().is_none());
         (0..=TICKS).for_each(|_| clock.tick([&watch].into_iter()));
         assert!(matches!(wait.as_mut().now_or_never(), Some(Err(Silent))));
+    }
+
+    #[test]
+    fn a_call_is_made_once_its_task_has_heard_that_it_begins_and_never_if_that_has_ended() {
+        let attempt = |number| AttemptId { entry: EntryId::from_u64(7), attempt: number };
+        for (is_heard, made) in [(true, vec![1, 2]), (false, vec![])] {
+            let (begun, clock) = (Arc::<Begun>::default(), Arc::new(Clock::new(None)));
+            let (told, sent) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
+            let call = |number| {
+                let watch = Watch::saying(&clock, Some((Arc::clone(&begun), attempt(number))));
+                let (told, sent) = (&told, &sent);
+                async move {
+                    watch.begin().await;
+                    assert_eq!(told.lock().unwrap().as_slice(), [attempt(1), attempt(2)]);
+                    sent.lock().unwrap().push(number);
+                }
+            };
+            let calls = futures_util::future::join(call(1), call(2));
+            let tell = |begun: &[AttemptId]| {
+                told.lock().unwrap().extend_from_slice(begun);
+                is_heard
+            };
+            let ended = Box::pin(begun.telling(tell, calls)).now_or_never();
+
+            assert_eq!((ended.is_some(), sent.into_inner().unwrap()), (is_heard, made));
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub(super) struct Taken {
 /// Why commands have no reply.
 pub(super) struct Loss<'a> {
     pub(super) failure: &'a Failure,
-    /// How many were sent by the last connection.
+    /// How many were sent, over whichever connection.
     pub(super) sent: usize,
     /// What it is for the others: nobody has carried them out.
     pub(super) unsent: &'a Failure,

@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use sparkawait_core::operator::Retry;
+use sparkawait_task::cause::Cause;
 use sparkawait_task::supervision::{Backoff, Service, keep_running};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
 use tokio::runtime::Handle;
@@ -109,8 +110,8 @@ struct Line {
 /// Commands that were sent, or are about to be.
 struct Sent {
     job: Job,
-    /// Whether they were sent over another connection before.
-    is_again: bool,
+    /// How many of them another connection has sent; `None`: this is their first one.
+    before: Option<usize>,
 }
 
 /// Why a connection has ended.
@@ -142,7 +143,7 @@ impl Service for Line {
                     job.answers.fail(&Loss::unsent(&unsent));
                     continue;
                 }
-                self.again.push_back(Sent { job, is_again: false });
+                self.again.push_back(Sent { job, before: None });
             }
             let first = take(&mut self.again);
             let connection = Connection::new(first, self.target.max_reply_bytes());
@@ -196,21 +197,27 @@ impl Line {
         let mut connection = self.connection.take();
         let was_good = connection.as_ref().is_some_and(|it| it.was_good);
         let unsent = self.last.clone().before_call();
-        for (written, Sent { mut job, is_again }) in
+        // What an earlier connection has sent may have been carried out, whatever this one says.
+        let lost = Failure { cause: Cause::Unknown, ..self.last.clone() };
+        for (written, Sent { mut job, before }) in
             connection.iter_mut().flat_map(Connection::take_jobs)
         {
             let is_good = may_send_again && was_good;
             if is_good && written == 0 && job.answers.is_wanted() == Some(true) {
-                self.again.push_back(Sent { job, is_again });
-            } else if is_good && !is_again && job.answers.may_be_repeated() {
-                if let Some(answered) = job.answers.go_on().checked_sub(1) {
-                    let end = ends(&job.bytes).nth(answered).unwrap_or_default();
+                self.again.push_back(Sent { job, before });
+                continue;
+            }
+            let sent = ends(&job.bytes[..written]).count().max(before.unwrap_or_default());
+            if is_good && before.is_none() && job.answers.may_be_repeated() {
+                let answered = job.answers.go_on();
+                if answered > 0 {
+                    let end = ends(&job.bytes).nth(answered - 1).unwrap_or_default();
                     job.bytes.drain(..end);
                 }
-                self.again.push_back(Sent { job, is_again: true });
+                self.again.push_back(Sent { job, before: Some(sent.saturating_sub(answered)) });
             } else {
-                let sent = ends(&job.bytes[..written]).count();
-                job.answers.fail(&Loss { failure: &self.last, sent, unsent: &unsent });
+                let failure = if before.is_some() { &lost } else { &self.last };
+                job.answers.fail(&Loss { failure, sent, unsent: &unsent });
             }
         }
         (self.when_lost)();
@@ -271,7 +278,7 @@ impl Connection {
             self.heard = Instant::now();
         }
         self.unwritten.extend_from_slice(&job.bytes);
-        self.jobs.push_back(Sent { job, is_again: false });
+        self.jobs.push_back(Sent { job, before: None });
     }
 
     /// Takes the jobs out, each with how many of its bytes were written.

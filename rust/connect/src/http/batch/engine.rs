@@ -379,7 +379,7 @@ impl BatchEngine {
 
     /// Asks for some rows alone, in turn, of a request that has failed, where the service has not said why.
     /// Once one is answered, the service is well, and the rows are halved. If none is, they fail as their
-    /// request did.
+    /// request did. Where only a connection has ended, nothing was said of the row, and another is asked for.
     async fn look_for_rows_at_fault(
         &self,
         head: &Head,
@@ -389,10 +389,12 @@ impl BatchEngine {
     ) -> Result<Ended, TaskError> {
         let (mut ended, mut failed, mut is_well) = (Ended::default(), Vec::new(), false);
         let mut rest: Vec<AttemptId> = items.iter().map(|it| it.attempt).collect();
-        let most = most_asked_alone(items.len());
-        for number in 0..most {
-            let item = &items[number * items.len() / most];
-            let attempt = [item.attempt];
+        let mut left = most_asked_alone(items.len());
+        for index in spread(left, items.len()) {
+            let (item, attempt) = (&items[index], [items[index].attempt]);
+            if left == 0 {
+                break;
+            }
             if awaited(attempt.to_vec(), wanted).is_empty() {
                 continue;
             }
@@ -401,12 +403,14 @@ impl BatchEngine {
             };
             rest.retain(|it| *it != item.attempt);
             let sent = Arc::new(Sent::new(request, vec![item.clone()]));
+            left -= 1;
             let Some(mut call) = self.send(&sent, &attempt, wanted).await else { continue };
             self.note(&attempt, &mut call, &mut ended);
             match call.outcome {
                 Outcome::Failed(failure) if call.again.is_some() => {
                     self.again().note(&attempt, call.again.unwrap_or_default());
                     failed.push((sent, failure));
+                    left += 1;
                 }
                 Outcome::Failed(failure) if !failure.about.is_of_rows() => {
                     let says_more = failure.about != About::RowsOrCall;
@@ -431,8 +435,19 @@ impl BatchEngine {
             self.call_left_out(&rest, &suspicion.failed, &mut ended);
             return Ok(ended);
         }
-        let failed = failed.into_iter().map(|(sent, it)| (sent.items[0].attempt, it));
-        let failed: Vec<(AttemptId, Box<Failure>)> = failed.collect();
+        let failed = failed.into_iter().map(|(sent, it)| (sent.items[0].attempt, it)).collect();
+        self.lay_to_service(suspicion, failed, rest, &mut ended);
+        Ok(ended)
+    }
+
+    /// Fails rows as their request did, and those that were asked for alone as they did.
+    fn lay_to_service(
+        &self,
+        suspicion: &Suspicion,
+        failed: Vec<(AttemptId, Box<Failure>)>,
+        rest: Vec<AttemptId>,
+        ended: &mut Ended,
+    ) {
         let all: Vec<AttemptId> =
             failed.iter().map(|it| it.0).chain(rest.iter().copied()).collect();
         if self.comes_back(&suspicion.failed) {
@@ -443,7 +458,6 @@ impl BatchEngine {
         let rest = rest.into_iter().map(|it| (it, Box::new(of_rest.clone())));
         let all = failed.into_iter().chain(rest);
         ended.outcomes.extend(all.map(|(attempt, failure)| (attempt, Outcome::Failed(failure))));
-        Ok(ended)
     }
 }
 
@@ -470,6 +484,14 @@ fn call_together(part: &[AttemptId], failed: &Failure, ended: &mut Ended) {
 /// there are more rows, more may be at fault.
 fn most_asked_alone(rows: usize) -> usize {
     (rows.max(1).ilog2() as usize).max(2).min(rows)
+}
+
+/// Returns the positions of so many rows in the order in which they are asked for alone: some far apart, and then
+/// the others.
+fn spread(first: usize, rows: usize) -> impl Iterator<Item = usize> {
+    let far = move |number: usize| number * rows / first;
+    let is_far = move |row: &usize| (0..first).any(|it| far(it) == *row);
+    (0..first).map(far).chain((0..rows).filter(move |it| !is_far(it)))
 }
 
 /// Returns those of some calls that somebody waits for.

@@ -246,7 +246,7 @@ class ObjectOf(Generic[_T]):
 
 
 def _kind(value: object) -> str:
-    return "an empty str" if value == "" else f"a `{type(value).__name__}`"
+    return "an empty str" if isinstance(value, str) and not value else f"a `{type(value).__name__}`"
 
 
 # -- what was meant by a name that is not there. Pure functions, for any thread

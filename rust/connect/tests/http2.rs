@@ -244,6 +244,10 @@ impl Script {
                 Fate::Reset(reason) => respond.send_reset(reason),
                 Fate::Stall => stalled.push(respond),
                 Fate::ReadSlowly => {
+                    #[expect(
+                        clippy::disallowed_methods,
+                        reason = "a server of tests has no supervisor"
+                    )]
                     tokio::spawn(read_slowly(request.into_body(), respond));
                 }
                 Fate::FallSilent => pending().await,

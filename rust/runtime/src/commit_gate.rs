@@ -61,7 +61,7 @@ impl CommitGate {
         if rows == known {
             return;
         }
-        if commit <= self.commits.done && self.marks.is_empty() {
+        if commit <= self.commits.done {
             self.released = rows;
             return;
         }

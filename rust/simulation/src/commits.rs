@@ -17,6 +17,8 @@ pub struct Commits {
     done_at: Vec<u64>,
     /// The rows, with the number of their commit.
     rows: BTreeMap<i64, (u64, KnownRow)>,
+    /// When the task was first seen to have the results of rows.
+    completed: BTreeMap<i64, u64>,
     /// Rows that are known before.
     known: KnownRows,
     /// Whether the task was told that a commit has failed.
@@ -27,8 +29,8 @@ impl Commits {
     /// Knows of none.
     pub fn new(plan: JournalPlan, seed: u64, known: KnownRows) -> Self {
         let random = Random(seed ^ 0x6A6F_7572);
-        let (done_at, rows) = (Vec::new(), BTreeMap::new());
-        Self { plan, random, done_at, rows, known, has_told_failure: false }
+        let (done_at, rows, completed) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        Self { plan, random, done_at, rows, completed, known, has_told_failure: false }
     }
 
     /// What is known of some rows.
@@ -72,6 +74,20 @@ impl Commits {
     /// Whether all of them are done.
     pub fn are_done(&self, now: u64) -> bool {
         self.done(now) == self.done_at.len() as u64
+    }
+
+    /// Notes that the task has the results of a row; returns whether it keeps them to itself for longer than
+    /// it may.
+    pub fn completed(&mut self, row: i64, now: u64) -> bool {
+        let since = *self.completed.entry(row).or_insert(now);
+        let is_due = self.are_done(now) && since + self.plan.interval <= now;
+        is_due && !self.rows.contains_key(&row)
+    }
+
+    /// The rows whose results the task had, and did not enter; none where a commit has failed.
+    pub fn kept_back(&self) -> impl Iterator<Item = i64> {
+        let rows = self.completed.keys().filter(|_| !self.has_told_failure);
+        rows.copied().filter(|row| !self.rows.contains_key(row))
     }
 
     /// Whether a row is committed, if it was entered.

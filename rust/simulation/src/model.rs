@@ -58,6 +58,8 @@ pub struct Model {
     pools: Pools,
     /// Rows that were known when they came.
     pub known: KnownRows,
+    /// Rows whose function was asked what they put out, as their time had passed.
+    pub timed_out: BTreeSet<i64>,
     /// Whether what replies have done may be unknown to the task when it is saved.
     keeps_before: bool,
 }
@@ -84,6 +86,7 @@ impl Model {
             is_ending: false,
             pools: Pools::new(scenario),
             known: KnownRows::new(),
+            timed_out: BTreeSet::new(),
             keeps_before: scenario.parts.is_some(),
         };
         model.pools.note_spent(&mut model.sites);
@@ -246,6 +249,7 @@ impl Model {
         }
         if let Some(row) = here.rows.get_mut(&id) {
             row.set(State::Asked, now, false);
+            self.timed_out.insert(path.row);
         }
         Ok(id)
     }

@@ -386,14 +386,18 @@ impl Run {
                     world.compare_requests(metrics);
                     world.check_pools();
                     world.check_entered();
+                    world.check_kept_back();
                 } else if world.model.is_ending {
                     let what = "it ended as if nothing had failed";
                     world.fail("a failure ends the task", what);
                 }
                 world.note(What::Ended { error: None });
             }
-            Ended::Failed(error) => self.check_failure(&error),
-            Ended::Closed => {}
+            Ended::Failed(error) => {
+                self.check_failure(&error);
+                self.shared.world().check_kept_back();
+            }
+            Ended::Closed => self.shared.world().check_kept_back(),
             Ended::Panicked(error) => {
                 let mut world = self.shared.world();
                 world.note(What::Ended { error: Some(error) });

@@ -427,6 +427,7 @@ impl World {
         }
         let (now, checked) = (self.now, self.model.parked(self.now));
         self.breaks(checked);
+        self.check_due_commits();
         self.check_told();
         self.requests.iter_mut().flatten().for_each(Requests::parked);
         let checked = self.cached.iter().flatten().try_for_each(Cache::parked);

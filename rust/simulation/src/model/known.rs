@@ -39,6 +39,9 @@ impl Model {
         let seen = self.sites[0].rows.get(&head_id(row));
         let came = seen.and_then(Row::state);
         // A row may have failed without a call that anybody has seen.
+        if self.timed_out.contains(&row) && entry.came.is_ok() {
+            return Err(Broken::new("what times out is not entered", format!("row {row}")));
+        }
         let is_nothing = |it: Outcome| matches!(it, Outcome::Results { count: 0, .. });
         let are_both_nothing = is_nothing(entry.outcome()) && came.is_some_and(is_nothing);
         if came == Some(entry.outcome()) || are_both_nothing || entry.came.is_err() {
@@ -46,6 +49,16 @@ impl Model {
         }
         let what = format!("row {row}: {:?}, {seen:?}", entry.outcome());
         Err(Broken::new("a row is entered with what its calls came to", what))
+    }
+
+    /// The rows that have results of a call, as far as the task looks at its mail.
+    pub fn completed_rows(&self) -> impl Iterator<Item = i64> {
+        let (here, rows) = (&self.sites[0], 0..i64::try_from(self.fed.len()).unwrap_or_default());
+        rows.filter(|row| {
+            let came = here.rows.get(&head_id(*row)).and_then(Row::state);
+            let has_results = matches!(came, Some(Outcome::Results { count: 1.., .. }));
+            has_results && !self.known.contains_key(row) && !self.timed_out.contains(row)
+        })
     }
 
     /// A function is called for a row.

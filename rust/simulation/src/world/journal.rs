@@ -90,6 +90,27 @@ impl World {
         self.fail("a row leaves when it is committed", what);
     }
 
+    /// The task waits: what it has had for so long as a commit waits for others is in one, whatever its
+    /// turn is.
+    pub(super) fn check_due_commits(&mut self) {
+        let (Some(commits), false) = (&mut self.journal, self.model.is_ending) else { return };
+        let now = self.now;
+        let late = self.model.completed_rows().find(|row| commits.completed(*row, now));
+        if let Some(row) = late {
+            self.fail("what is completed is committed when that is due", format!("row {row}"));
+        }
+    }
+
+    /// A task has ended, however that was: it has entered what it had.
+    pub fn check_kept_back(&mut self) {
+        let Some(commits) = &self.journal else { return };
+        let completed: Vec<i64> = self.model.completed_rows().collect();
+        let kept_back = commits.kept_back().find(|row| completed.contains(row));
+        if let Some(row) = kept_back {
+            self.fail("what is completed is committed at the end", format!("row {row}"));
+        }
+    }
+
     /// A task has ended by itself: each of its rows is in its journal.
     pub fn check_entered(&mut self) {
         let Some(commits) = &self.journal else { return };

@@ -80,6 +80,30 @@ def test_a_second_run_calls_for_what_failed_and_what_is_new(tmp_path, mode):
     assert service.calls.total() == 317 + len(range(3, 211, 11))
 
 
+def test_a_failure_that_is_kept_says_that_it_is_one_of_an_earlier_run(tmp_path):
+    function = Service().function()
+    journal = sa.Journal(tmp_path, version=1, again="none")
+    told = "odd; its journal has this of an earlier run"
+    list(saa.ordered_wait(numbers(5), function, journal=journal, on_error="capture"))
+    with pytest.raises(AsyncIOError, match=told):
+        list(saa.ordered_wait(numbers(5), function, journal=journal))
+    (of_row,) = [
+        it["error"]["message"]
+        for batch in saa.ordered_wait(numbers(5), function, journal=journal, on_error="capture")
+        for it in batch.to_pylist()
+        if it["error"] is not None
+    ]
+    assert of_row == "ValueError: odd"
+
+
+def test_a_row_that_is_known_tells_that_nobody_was_called_for_it(tmp_path):
+    function, journal = Service().function(), sa.Journal(tmp_path, version=1)
+    for run in range(2):
+        rows = saa.ordered_wait(numbers(3), function, journal=journal, info="call")
+        told = [it["call"] for batch in rows for it in batch.to_pylist()]
+        assert {(it["cached"], it["attempts"]) for it in told} == {(run == 1, 1 - run)}
+
+
 def test_what_was_answered_before_a_reader_went_away_is_known(tmp_path):
     service = Service()
     kept = sa.Journal(tmp_path, version=7)

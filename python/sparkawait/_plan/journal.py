@@ -364,7 +364,7 @@ def check_rows(journal: JournalPlan, rows: pa.Schema) -> None:
         ConfigurationError: If a column of the key is missing, or of a type without an encoding.
     """
     for column in journal.columns or ():
-        require_column(rows, column, "key of Journal")
+        require_column(rows, column, "Journal.key")
     fields = [rows.field(at) for at in journal.read_from(rows)]
     arrays = [pa.nulls(0, it.type) for it in fields]
     content_keys(pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields)), b"")

@@ -124,7 +124,14 @@ impl TaskCodec {
         // Only what has failed is asked about.
         let failure = failed.outcome.err().unwrap_or_else(|| Failure::ended(Ended::TimedOut, None));
         match self.cause_of(failure) {
-            Ok(failure) => TaskError::Row { function, row, partition, named, attempts, failure },
+            Ok(mut failure) => {
+                if self.journal.as_ref().is_some_and(|it| it.has_failed_before(row)) {
+                    failure.add(
+                        "its journal has this of an earlier run, and `again=\"none\"` keeps it",
+                    );
+                }
+                TaskError::Row { function, row, partition, named, attempts, failure }
+            }
             Err((why, last)) => {
                 let timed_out = Box::new(self.timed_out(why, attempts, last));
                 TaskError::TimedOut { function, row, partition, named, timed_out }

@@ -221,6 +221,11 @@ impl TaskJournal {
         CallFailure::held_bytes(failure)
     }
 
+    /// Returns whether the row at this position in the task was not called, as it has failed before.
+    pub(super) fn has_failed_before(&self, ordinal: u64) -> bool {
+        self.known_failures.contains(&ordinal)
+    }
+
     // --- what goes there ---
 
     fn key_of(&self, batch: &InputBatch, row: usize) -> Key {

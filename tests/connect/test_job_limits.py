@@ -369,7 +369,7 @@ def test_a_limit_without_a_scope_is_each_tasks_where_the_driver_is_not_reached(
     assert len(times) == permits == 131
     (told,) = [it for it in caplog.messages if "not reached from this host" in it]
     assert "127.0.0.1:" in told
-    assert "each task has the whole of it" in told
+    assert "each of 7 tasks has the whole of it, together up to 679 in 1s. Open" in told
     assert "spark.sparkawait.port" in told
     assert "guessed" not in caplog.text
 

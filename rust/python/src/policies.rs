@@ -330,9 +330,9 @@ fn of_job(py: Python<'_>, limits: &[RateLimitArguments]) -> PyResult<Option<Arc<
     if let Some((address, reason)) = unreached {
         let waits = limits.iter().any(|it| it.server.is_some() && it.waits_for_server);
         let what = if waits {
-            "its calls wait; after 30 s each task has its part of a rate"
+            "its calls wait; after 30 s each task has its part of a rate".to_owned()
         } else {
-            "each task has the whole of it"
+            of_each_task(limits)
         };
         if is_first_of_host(&address) {
             let message = format!(
@@ -349,6 +349,20 @@ fn of_job(py: Python<'_>, limits: &[RateLimitArguments]) -> PyResult<Option<Arc<
         }
     }
     Ok(Some(Arc::new(opened)))
+}
+
+/// Says what a limit of the job comes to that each task has for itself.
+#[cfg(feature = "redis")]
+fn of_each_task(limits: &[RateLimitArguments]) -> String {
+    let together = limits.iter().find(|it| it.server.is_some()).and_then(|it| {
+        let tasks = it.tasks.filter(|tasks| *tasks > 1)?;
+        let all = tasks.saturating_mul(it.permits) / it.scale;
+        let period = Duration::from_nanos(it.period_nanos);
+        Some(format!(
+            "each of {tasks} tasks has the whole of it, together up to {all} in {period:?}"
+        ))
+    });
+    together.unwrap_or_else(|| "each task has the whole of it".to_owned())
 }
 
 /// The numbers of a limit.

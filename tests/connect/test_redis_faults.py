@@ -228,7 +228,7 @@ def test_a_user_without_a_password_is_not_the_servers_default():
     "tail", ["/1?db=2", "?password=x", "?db=2&protocol=3", "?db=2&db=3", "?db=two"]
 )
 def test_what_an_address_says_is_used_or_refused(tail):
-    with pytest.raises(sa.ConfigurationError, match=r"nothing behind `[?]` but `db`"):
+    with pytest.raises(sa.ConfigurationError, match=r"nothing is behind `[?]` but `db`"):
         lookup(redis.get(f"redis://localhost:1{tail}", "k", schema="v string"), [{"id": 1}])
 
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::ChannelId;
 use super::retry_line::RetryLine;
-use super::tickets::{Call, Tickets};
+use super::tickets::{Call, Ticket, Tickets};
 use crate::element::Key;
 use crate::policy::{
     CallLimits, CallSign, Costs, InPart, Ledgers, LimitMetrics, Line, OpenRequest, PolicyConfig,
@@ -199,7 +199,8 @@ impl ChannelPolicies {
         if let Some(config) = &self.config.requests {
             let part = self.tickets.part_of(call.map(|it| it.entry));
             let channel = self.channels.get_mut(id.0 as usize);
-            if channel.is_some_and(|it| it.request.on_start(config, part, now)) {
+            let payer = call.map(|it| (it.entry.as_u64(), it.line));
+            if channel.is_some_and(|it| it.request.on_start(config, part, payer, now)) {
                 self.open_until = Some(now + config.linger);
             }
         }
@@ -221,6 +222,9 @@ impl ChannelPolicies {
         sign: CallSign,
     ) {
         let ticket = self.tickets.take(call);
+        if self.config.requests.is_some() {
+            self.end_unmade(id, call, ticket.as_ref());
+        }
         let call = self.tickets.ended(ticket.as_ref(), (started, ended), in_flight, sign);
         if call.cost != call.charged {
             self.metrics.correct(&call.charged, &call.cost);
@@ -235,10 +239,28 @@ impl ChannelPolicies {
 
     /// Charges a call for the request that was made, which it is the first of.
     pub(super) fn charge_request(&mut self, id: ChannelId, call: Call) {
-        if let Some((charged, anew)) = self.tickets.lead_request(call) {
-            self.metrics.correct(&charged, &anew);
-            self.paid_by(id).for_each(|it| it.recharge(&charged, &anew));
+        let charged = self.tickets.lead_request(call);
+        if self.recharge(id, charged) {
             self.end_wait_for_calls(self.now);
+        }
+    }
+
+    fn recharge(&mut self, id: ChannelId, charged: Option<(Costs, Costs)>) -> bool {
+        if let Some((charged, anew)) = &charged {
+            self.metrics.correct(charged, anew);
+            self.paid_by(id).for_each(|it| it.recharge(charged, anew));
+        }
+        charged.is_some()
+    }
+
+    /// Lets another call pay for the request of one that has ended before it was made.
+    fn end_unmade(&mut self, id: ChannelId, call: Call, ticket: Option<&Ticket>) {
+        let is_unmade = ticket.is_some_and(|it| self.tickets.has_paid_ahead(it));
+        let channel = self.channels.get_mut(id.0 as usize);
+        let payer = (call.entry.as_u64(), call.line);
+        if let Some((entry, line)) = channel.and_then(|it| it.request.on_end(payer, is_unmade)) {
+            let charged = self.tickets.pay_request(Call { entry: EntryId::from_u64(entry), line });
+            self.recharge(id, charged);
         }
     }
 

@@ -218,12 +218,23 @@ impl Tickets {
     /// Charges a call for the request that was made, which it is the first of; returns what it was
     /// charged and what it is charged now, if that differs.
     pub(super) fn lead_request(&mut self, call: Call) -> Option<(Costs, Costs)> {
+        self.ticket(call).leads_request = true;
+        self.pay_request(call)
+    }
+
+    /// Charges a call for the request that it is expected to be the first of; returns the same.
+    pub(super) fn pay_request(&mut self, call: Call) -> Option<(Costs, Costs)> {
         let of_request = self.of_request;
         let ticket = self.ticket(call);
         let charged = ticket.charged;
         let anew = charged.without(&of_request).and(&of_request);
-        (ticket.charged, ticket.leads_request) = (anew, true);
+        ticket.charged = anew;
         Some((charged, anew)).filter(|(charged, anew)| charged != anew)
+    }
+
+    /// Returns whether a call was charged for a request that nobody was told of.
+    pub(super) fn has_paid_ahead(&self, ticket: &Ticket) -> bool {
+        !ticket.leads_request && ticket.charged != ticket.charged.without(&self.of_request)
     }
 
     /// Notes what a call has cost of one limit; returns whether that is more than one call may cost,

@@ -4,7 +4,11 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use super::Line;
 use crate::time::ProcessingTime;
+
+/// The record of a call, by the number of its entry, and whether it is the second one.
+pub(crate) type Payer = (u64, Line);
 
 /// How the maker of requests puts records together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +37,10 @@ struct Places {
     count: u32,
     /// Until when.
     until: ProcessingTime,
+    /// Of which call, if its record has a place.
+    payer: Option<Payer>,
+    /// The first one that goes along, which pays if the payer ends before the request is made.
+    heir: Option<Payer>,
 }
 
 impl Places {
@@ -40,10 +48,28 @@ impl Places {
         if now <= self.until { self.count } else { 0 }
     }
 
-    fn take(&mut self, now: ProcessingTime) -> bool {
+    fn take(&mut self, call: Option<Payer>, now: ProcessingTime) -> bool {
         let is_there = self.left(now) > 0;
-        self.count -= u32::from(is_there);
+        if is_there {
+            self.count -= 1;
+            self.heir = self.heir.or(call);
+        }
         is_there
+    }
+
+    fn on_end(&mut self, call: Payer, is_unmade: bool) -> Option<Payer> {
+        if self.heir == Some(call) {
+            self.heir = None;
+        }
+        if self.payer != Some(call) || !is_unmade {
+            return None;
+        }
+        let heir = self.heir.take();
+        *self = match heir {
+            Some(_) => Self { count: self.count + 1, payer: heir, ..*self },
+            None => Self::default(),
+        };
+        heir
     }
 }
 
@@ -84,24 +110,34 @@ impl OpenRequest {
         &mut self,
         config: &RequestConfig,
         part: InPart,
+        call: Option<Payer>,
         now: ProcessingTime,
     ) -> bool {
-        let until = now + config.linger;
+        let (until, payer, heir) = (now + config.linger, call, None);
         let (places, records) = match part {
             InPart::No => (&mut self.of_any, config.records),
             InPart::Begins(records) => {
                 // Those of parts that began before may still come.
                 let count = self.of_parts.left(now).saturating_add(records.get() - 1);
-                self.of_parts = Places { count, until };
+                self.of_parts = Places { count, until, payer, heir };
                 return true;
             }
             InPart::GoesAlong => (&mut self.of_parts, config.records),
         };
-        if places.take(now) {
+        if places.take(call, now) {
             return false;
         }
-        *places = Places { count: records.get() - 1, until };
+        *places = Places { count: records.get() - 1, until, payer, heir };
         true
+    }
+
+    /// Takes a call that has ended; `is_unmade` if it has paid for a request, of which nobody was told.
+    ///
+    /// Such is a second call whose record is answered at this moment. What it has paid comes back, so the first
+    /// one that goes along pays instead, which is returned; without one there is nothing to go along with.
+    pub(crate) fn on_end(&mut self, call: Payer, is_unmade: bool) -> Option<Payer> {
+        let of_any = self.of_any.on_end(call, is_unmade);
+        of_any.or(self.of_parts.on_end(call, is_unmade))
     }
 }
 
@@ -116,12 +152,31 @@ mod tests {
             linger: Duration::from_nanos(10),
         };
         let (at, mut request) = (ProcessingTime::from_nanos, OpenRequest::default());
-        let mut opens = |now| request.on_start(&config, InPart::No, at(now));
+        let mut opens = |now| request.on_start(&config, InPart::No, None, at(now));
 
         let full = [5, 5, 15, 15].map(&mut opens);
         let late = [25, 26, 26].map(&mut opens);
 
         assert_eq!((full, late), ([true, false, false, true], [false, true, false]));
+    }
+
+    #[test]
+    fn what_goes_along_with_a_request_whose_payer_ends_pays_for_it() {
+        let config = RequestConfig { records: NonZeroU32::new(3).unwrap(), linger: Duration::ZERO };
+        let (now, mut request) = (ProcessingTime::from_nanos(7), OpenRequest::default());
+        let [first, second, third, fourth] = [17, 18, 21, 22].map(|entry| (entry, Line::Hedges));
+        let mut opens = |call| request.on_start(&config, InPart::No, Some(call), now);
+
+        assert_eq!([first, second].map(&mut opens), [true, false]);
+        assert_eq!(request.on_end(second, false), None);
+        assert_eq!(request.on_end(first, true), None, "nobody goes along any more");
+
+        let mut opens = |call| request.on_start(&config, InPart::No, Some(call), now);
+        assert_eq!([first, second].map(&mut opens), [true, false]);
+        assert_eq!(request.on_end(first, true), Some(second));
+        let mut opens = |call| request.on_start(&config, InPart::No, Some(call), now);
+        assert_eq!([third, fourth, first].map(&mut opens), [false, false, true]);
+        assert_eq!(request.on_end(second, true), None, "its request is full");
     }
 
     #[test]
@@ -146,7 +201,7 @@ mod tests {
 
         for (part, opens) in calls {
             assert_eq!(request.admits(part, at(5)), !opens, "{part:?}");
-            assert_eq!(request.on_start(&config, part, at(5)), opens, "{part:?}");
+            assert_eq!(request.on_start(&config, part, None, at(5)), opens, "{part:?}");
         }
         assert!(request.has_places(at(15)) && !request.has_places(at(16)));
     }

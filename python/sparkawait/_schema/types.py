@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
+from itertools import repeat
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias, cast
 
@@ -155,7 +156,7 @@ def to_result(value: object, name: str = "schema") -> pa.Schema | pa.Field:
 def with_zone(schema: pa.Schema, zone: str) -> pa.Schema:
     """Returns `schema` with `zone` for all timestamps that have one, nested ones too."""
     change = partial(_with_zone, zone=zone)
-    fields = [with_leaves(field, change) for field in schema]
+    fields = list(map(with_leaves, schema, repeat(change)))
     metadata = schema.metadata
     return pa.schema(fields, metadata=metadata)  # pyright: ignore[reportArgumentType]
 

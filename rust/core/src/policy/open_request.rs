@@ -37,7 +37,7 @@ struct Places {
     count: u32,
     /// Until when.
     until: ProcessingTime,
-    /// Of which call, if its record has a place.
+    /// The call that pays, if its record has a place.
     payer: Option<Payer>,
     /// The first one that goes along, which pays if the payer ends before the request is made.
     heir: Option<Payer>,
@@ -131,7 +131,7 @@ impl OpenRequest {
         true
     }
 
-    /// Takes a call that has ended; `is_unmade` if it has paid for a request, of which nobody was told.
+    /// Takes a call that has ended; `is_unmade` if it has paid for a request that nobody was told of.
     ///
     /// Such is a second call whose record is answered at this moment. What it has paid comes back, so the first
     /// one that goes along pays instead, which is returned; without one there is nothing to go along with.

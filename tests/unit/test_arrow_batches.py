@@ -364,18 +364,32 @@ def test_another_thread_may_close_it(held):
     assert held.ended.is_set()
 
 
-def test_a_wait_for_a_batch_that_is_cancelled_loses_nothing(held):
+def test_a_wait_for_a_batch_that_is_cancelled_is_not_the_end_of_the_rows(held):
     async def read():
-        out = sa.arrow.ordered_wait(numbers(), held)
-        batches = aiter(out)
+        batches = aiter(sa.arrow.ordered_wait(numbers(), held))
+        waiting = asyncio.create_task(anext(batches))
+        await asyncio.to_thread(held.started.wait)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        with pytest.raises(OperatorStateError, match="was cancelled, which has ended its calls"):
+            await anext(batches)
+        await asyncio.to_thread(held.ended.wait)
+
+    asyncio.run(read())
+    assert held.gate.cancelled()
+
+
+def test_a_wait_for_a_batch_that_takes_too_long_may_be_gone_on_with(held):
+    async def read():
+        batches = aiter(sa.arrow.ordered_wait(numbers(), held))
+        waiting = asyncio.create_task(anext(batches))
+        await asyncio.to_thread(held.started.wait)
         for _ in range(3):
-            waiting = asyncio.create_task(anext(batches))
-            await asyncio.to_thread(held.started.wait)
-            waiting.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await waiting
+            _, pending = await asyncio.wait({waiting}, timeout=0)
+            assert pending == {waiting}
         held.gate.set_result(None)
-        return [batch async for batch in batches]
+        return [await waiting, *[batch async for batch in batches]]
 
     assert pairs(pa.Table.from_batches(asyncio.run(read()))) == EXPECTED
 

@@ -170,6 +170,9 @@ class _AsyncBatches(Iterator[Any]):
 
     def close(self) -> None:
         """Gives up: nobody takes the output any more."""
+        # A second cancellation would end what the input does as it is closed.
+        if self._is_closed:
+            return
         self._is_closed = True
         if self._loop is not None:
             # Of a loop that is closed, nothing runs any more.
@@ -352,24 +355,30 @@ class _Output(Iterator[pa.RecordBatch]):
 class _Reading(AsyncIterator[pa.RecordBatch]):
     """An ``async for`` over an output, which a thread of its own waits for.
 
-    No asynchronous generator: a wait for a batch that is cancelled would end it, and the next one
-    would be the end of the output though rows are missing. Who gives up the loop drops this.
+    A wait that is cancelled ends the calls: nobody knows whether another one follows, and they may
+    be paid for. No asynchronous generator, whose next batch would then be the end of the output.
     """
 
     def __init__(self, output: _Output) -> None:
         """Starts nothing."""
         self._output = output
         self._thread: ThreadPoolExecutor | None = None
-        self._look: Future[pa.RecordBatch | None] | None = None
         self._is_waited_for = False
         self._has_ended = False
+        self._was_cancelled = False
 
     def __aiter__(self) -> Self:
         """Returns itself."""
         return self
 
     async def __anext__(self) -> pa.RecordBatch:
-        """Returns the next batch, which has rows; behind a wait that was cancelled, its batch."""
+        """Returns the next batch, which has rows."""
+        if self._was_cancelled:
+            msg = (
+                "a wait for a batch of this output was cancelled, which has ended its calls; wait"
+                " by `asyncio.wait({task}, timeout=..)`, which leaves the task to go on"
+            )
+            raise OperatorStateError(msg, ErrorKind.OPERATOR_CLOSED)
         if self._has_ended:
             raise StopAsyncIteration
         if self._is_waited_for:
@@ -380,27 +389,27 @@ class _Reading(AsyncIterator[pa.RecordBatch]):
             self._output.read_on(asyncio.get_running_loop())
             self._thread = ThreadPoolExecutor(1, "sparkawait-batches")
         self._is_waited_for = True
+        batch = None
         try:
             batch = await self._next(self._thread)
-        except Exception:
-            self._end()
+        except asyncio.CancelledError:
+            self._was_cancelled = True
             raise
         finally:
             self._is_waited_for = False
+            if batch is None:
+                self._end()
         if batch is None:
-            self._end()
             raise StopAsyncIteration
         return batch
 
     async def _next(self, thread: ThreadPoolExecutor) -> pa.RecordBatch | None:
-        while True:
-            # A look that is under way is left to go on: it may have a batch.
-            self._look = self._look or thread.submit(self._output.look)
-            await _ended(self._look)
-            look, self._look = self._look, None
-            batch = look.result()
-            if batch is None or batch.num_rows:
+        loop = asyncio.get_running_loop()
+        # A look of the thread cannot be cancelled, so it ends by itself now and then.
+        while (batch := await loop.run_in_executor(thread, self._output.look)) is not None:
+            if batch.num_rows:
                 return batch
+        return None
 
     async def aclose(self) -> None:
         """Ends the task; calls in flight are cancelled."""
@@ -421,20 +430,6 @@ class _Reading(AsyncIterator[pa.RecordBatch]):
 
     def __del__(self) -> None:
         self._end()
-
-
-async def _ended(look: Future[Any]) -> None:
-    """Waits until a look has ended, however; a cancellation leaves it alone."""
-    loop = asyncio.get_running_loop()
-    waiter = loop.create_future()
-
-    def wake(_: Future[Any]) -> None:
-        # Of a loop that is closed, nobody waits any more.
-        with suppress(RuntimeError):
-            loop.call_soon_threadsafe(lambda: waiter.done() or waiter.set_result(None))
-
-    look.add_done_callback(wake)
-    await waiter
 
 
 class Batches(Iterator[pa.RecordBatch]):
@@ -499,7 +494,8 @@ class Batches(Iterator[pa.RecordBatch]):
         """Reads the batches in a thread of its own, so that the caller's event loop goes on.
 
         Nothing is read, and it may be read in another way, before the first batch is asked for. A
-        wait for a batch that is cancelled, as by ``asyncio.wait_for``, loses nothing: ask again.
+        wait for a batch that is cancelled, as by ``asyncio.wait_for``, ends the calls, and who asks
+        for the next one is told so; ``asyncio.wait`` leaves it alone.
 
         Raises:
             ConfigurationError: From the iterator, if it was read before.

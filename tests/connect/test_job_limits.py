@@ -374,6 +374,24 @@ def test_a_limit_without_a_scope_is_each_tasks_where_the_driver_is_not_reached(
     assert "guessed" not in caplog.text
 
 
+@pytest.mark.parametrize(
+    "limit", [sa.RateLimit("97/s", scope="job"), sa.Budget(13.7, cost=0.31)], ids=["rate", "budget"]
+)
+def test_calls_that_nobody_can_give_a_part_say_that_they_wait(limit, caplog, monkeypatch, tmp_path):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with port_that_refuses() as port:
+        server = f"redis://:guessed@127.0.0.1:{port}"
+        place = Placed(Sharing("app-13", None, 1, server, server))
+        options = {"rate_limit": limit, "timeout": None, "place": place}
+        plan = resolve_unpickled("unordered", begin, input_schema=None, **options)
+        out = arrow.run(plan, iter([pa.record_batch({"id": range(13)})]), heartbeat=0.1)
+        assert next(out).num_rows == 0
+        out.close()
+    (told,) = [it for it in caplog.messages if "not reached from this host" in it]
+    assert "its calls wait for it, as a budget has no parts" in told
+    assert "`spark.cores.max`" in told
+
+
 @pytest.mark.nightly  # half a minute, after which a server is lost
 @pytest.mark.timeout(90)
 @pytest.mark.parametrize("closed", [port_that_refuses, port_that_drops])

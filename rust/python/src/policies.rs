@@ -329,11 +329,7 @@ fn of_job(py: Python<'_>, limits: &[RateLimitArguments]) -> PyResult<Option<Arc<
         .map_err(|error| configuration_error(&error.to_string(), ErrorKind::RateLimitInvalid))?;
     if let Some((address, reason)) = unreached {
         let waits = limits.iter().any(|it| it.server.is_some() && it.waits_for_server);
-        let what = if waits {
-            "its calls wait; after 30 s each task has its part of a rate".to_owned()
-        } else {
-            of_each_task(limits)
-        };
+        let what = if waits { meanwhile(limits).to_owned() } else { of_each_task(limits) };
         if is_first_of_host(&address) {
             let message = format!(
                 "a limit of the job is not reached from this host, at {address}: {reason}; {what}. Open \
@@ -349,6 +345,19 @@ fn of_job(py: Python<'_>, limits: &[RateLimitArguments]) -> PyResult<Option<Arc<
         }
     }
     Ok(Some(Arc::new(opened)))
+}
+
+/// Says what comes of calls whose limit of the job is not reached, and is to hold.
+#[cfg(feature = "redis")]
+fn meanwhile(limits: &[RateLimitArguments]) -> &'static str {
+    let mut waiting = limits.iter().filter(|it| it.server.is_some() && it.waits_for_server);
+    let has_parts = |it: &RateLimitArguments| it.kind != "budget" && it.tasks.is_some();
+    if waiting.all(has_parts) {
+        "its calls wait; after 30 s each task has its part"
+    } else {
+        "its calls wait for it, as a budget has no parts, and a limit has them only among as many tasks as \
+         `spark.cores.max` says, or `spark.executor.cores` and `spark.executor.instances`"
+    }
 }
 
 /// Says what a limit of the job comes to that each task has for itself.

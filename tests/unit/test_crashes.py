@@ -14,11 +14,25 @@ from sparkawait.testing import Crash, crashes
 ROWS = 97
 
 
+def to_pandas(out):
+    pandas = pytest.importorskip("pandas", "2.2", reason="older ones have no Arrow streams")
+    return pandas.DataFrame(out.to_table().select(["x", "answer"]).to_pydict())
+
+
+RESULTS = {
+    "table": lambda out: out.to_table().select(["x", "answer"]),
+    "output": lambda out: out,
+    "batches": list,
+    "pandas": to_pandas,
+}
+
+
 class Job:
     """Calls for each row, and has a defect if it is told one."""
 
-    def __init__(self, defect=""):
+    def __init__(self, defect="", result=None):
         self.defect, self.runs, self.made = defect, itertools.count(), []
+        self.result = result
 
     def __call__(self, folder):
         run = next(self.runs)
@@ -40,13 +54,26 @@ class Job:
             ask,
             journal=sa.Journal(folder, key=key, version=version),
             on_error="null",
-        ).to_table()
+        )
+        if self.result is not None:
+            return self.result(out)
+        out = out.to_table()
         rows = out.select(["x", "answer"]).to_pylist()
         return rows[1:] if self.defect == "a lost row" and run == 3 else rows
 
     @property
     def calls(self):
         return len(self.made)
+
+
+@pytest.mark.parametrize("result", RESULTS)
+def test_a_job_may_return_its_rows_in_any_form(result):
+    job = Job(result=RESULTS[result])
+    if result in {"output", "batches"}:
+        job.runs = itertools.repeat(0)  # whose columns are all compared
+    found = crashes(job, lambda: job.calls, cuts=3)
+    assert [it.calls for it in found] == [it.unknown for it in found]
+    assert found[0] == Crash(0, ROWS, ROWS)
 
 
 def test_a_job_that_pays_once_passes():

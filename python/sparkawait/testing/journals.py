@@ -21,6 +21,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 from sparkawait._checks import integer
+from sparkawait._worker.feeder import RecordBatches
 
 __all__ = ["Crash", "crashes"]
 
@@ -52,8 +53,9 @@ def crashes(job: Callable[[str], Any], calls: Callable[[], int], *, cuts: int = 
 
     Args:
         job: Runs what is tested with the journal at the path that it gets, on Spark or without, and
-            returns its rows: a list, a `pyarrow.Table`, or what else can be compared. Their order
-            does not count.
+            returns its rows, whose order does not count. They are a list of rows or of record
+            batches, what has ``__arrow_c_stream__`` (a table, a data frame, the output of a wait
+            function), or what else can be compared.
         calls: Returns how many calls the service has counted since it began. It counts rows where a
             call has many.
         cuts: Moments at which the job dies.
@@ -99,8 +101,13 @@ def crashes(job: Callable[[str], Any], calls: Callable[[], int], *, cuts: int = 
 def _run(job: Callable[[str], Any], calls: Callable[[], int], folder: Path) -> tuple[object, int]:
     before = calls()
     results = job(str(folder))
-    if isinstance(results, pa.Table):
-        results = results.to_pylist()
+    is_batches = isinstance(results, list) and all(
+        isinstance(it, pa.RecordBatch) for it in cast("list[Any]", results)
+    )
+    if is_batches or hasattr(results, "__arrow_c_stream__"):
+        # Also the output of a wait function, whose calls are made as it is read.
+        batches = RecordBatches(iter(results if is_batches else [results]))
+        results = [row for batch in batches for row in batch.to_pylist()]
     if isinstance(results, list):
         results = Counter(map(repr, cast("list[Any]", results)))
     return results, calls() - before

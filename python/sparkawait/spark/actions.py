@@ -53,6 +53,7 @@ from sparkawait.spark.folder import (
     observation_of,
     tell,
     without,
+    write,
     written_at,
 )
 from sparkawait.spark.interrupts import wait_for
@@ -242,7 +243,7 @@ def _written(rows: DataFrame, path: str, observation: Observation) -> dict[str, 
     told = rows.columns[-1]
     counts = [F.sum(f"{told}.{name}").alias(name) for name in _COUNTED]
     failed = rows.observe(observation, *counts).where(F.col(told).isNull()).drop(told)
-    wait_for(rows.sparkSession, lambda: failed.write.parquet(path))
+    write(rows.sparkSession, lambda: failed.write.parquet(path))
     return {name: count or 0 for name, count in observation.get.items()}
 
 
@@ -598,7 +599,7 @@ def split(
             " your sparkawait.OnError by `column`",
             ErrorKind.COLUMN_MISSING,
         )
-    wait_for(out.sparkSession, lambda: out.write.format(format).mode(mode).save(where))
+    write(out.sparkSession, lambda: out.write.format(format).mode(mode).save(where))
     written = written_at(out.sparkSession, where, out.schema, format)
     has_failed = column_of(column).isNotNull()
     return written.where(~has_failed).drop(column), written.where(has_failed)

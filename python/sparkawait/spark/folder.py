@@ -6,6 +6,7 @@ To be called on the driver, from any thread.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import json
@@ -13,7 +14,9 @@ import logging
 import operator
 import re
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+import weakref
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -36,6 +39,7 @@ __all__ = [
     "observation_of",
     "tell",
     "without",
+    "write",
     "written_at",
 ]
 
@@ -130,7 +134,7 @@ class Folder:
             rows = rows.observe(observation, failed.alias("failed"), one.alias("one"))
         # A key with several results stays in one file.
         writer = rows.write.mode("append").option("maxRecordsPerFile", 0)
-        wait_for(self.spark, lambda: writer.parquet(self.path))
+        write(self.spark, lambda: writer.parquet(self.path))
         if observation is None:
             return None
         told = observation.get
@@ -148,7 +152,7 @@ class Folder:
     def write_none(self) -> None:
         """Writes no rows, which ends what a run has left, and makes a table of a new folder."""
         none = self.spark.createDataFrame([], self.schema)
-        wait_for(self.spark, lambda: none.write.mode("append").parquet(self.path))
+        write(self.spark, lambda: none.write.mode("append").parquet(self.path))
 
     def latest(self) -> DataFrame:
         """Returns a reader of all rows, without failures that a later run has called for again."""
@@ -186,6 +190,66 @@ class Folder:
     def _has_failed(self) -> Column:
         assert self.error is not None  # noqa: S101 - asked where failures are captured
         return column_of(self.error).isNotNull()
+
+
+def write(spark: SparkSession, action: Callable[[], object]) -> None:
+    """Writes rows that are paid for, as `wait_for` carries an action out."""
+    with _old_times(spark):
+        wait_for(spark, action)
+
+
+_REBASING = tuple(
+    f"spark.sql.{form}InWrite"
+    for form in ("parquet.datetimeRebaseMode", "parquet.int96RebaseMode", "avro.datetimeRebaseMode")
+)
+_WRITING: weakref.WeakKeyDictionary[Any, _Writing] = weakref.WeakKeyDictionary()
+_LOCK = threading.Lock()
+
+
+@dataclass
+class _Writing:
+    """What runs write in a session at a time, and the settings that are others meanwhile."""
+
+    runs: int
+    changed: dict[str, str | None]
+
+
+@contextlib.contextmanager
+def _old_times(spark: SparkSession) -> Generator[None]:
+    """Has times before 1900, and dates before 1582, written as they are.
+
+    Spark before 4 fails at the first of them unless a setting says whether its versions before 3
+    are to read them, too. Its rows have been called for by then. Who has said it has it so.
+    """
+    with _LOCK:
+        writing = _WRITING.get(spark)
+        if writing is None:
+            before = {it: spark.conf.get(it, None) for it in _REBASING if _is_refusal(spark, it)}
+            for name in before:
+                spark.conf.set(name, "CORRECTED")
+            writing = _WRITING[spark] = _Writing(0, before)
+        writing.runs += 1
+    try:
+        yield
+    finally:
+        with _LOCK:
+            writing.runs -= 1
+            if not writing.runs:
+                del _WRITING[spark]
+                for name, value in writing.changed.items():
+                    if value is None:  # It is the default.
+                        spark.conf.unset(name)
+                    else:
+                        spark.conf.set(name, value)
+
+
+def _is_refusal(spark: SparkSession, name: str) -> bool:
+    """Tells whether a setting refuses, also where that is its default."""
+    try:
+        # With a default given here, Spark's own would not be seen.
+        return spark.conf.get(name) == "EXCEPTION"
+    except Exception:  # noqa: BLE001 - this Spark has no such setting, or does not show it
+        return False
 
 
 def written_at(

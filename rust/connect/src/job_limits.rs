@@ -441,7 +441,7 @@ mod tests {
                 }
                 let answer = server.exchange("ugly", terms, &share.exchange(at), at);
 
-                assert!(matches!(answer, Answer::Lease { .. }), "{round}: {answer:?}");
+                assert!(matches!(answer, Answer::Leases(_)), "{round}: {answer:?}");
                 leases += 1;
                 share.answered(answer, at, at);
             }

@@ -18,7 +18,8 @@ local HOLD = 30000000      -- silent for so long, a worker has nothing any more
 local LASTS = 25000000     -- so long it may begin calls with what does not refill
 local LEASE = 200000       -- and so long with permits of a rate, at most
 local LONGEST = 400000     -- and so long one that gets the processor less often than that
-local SHORTEST = 20000     -- and at least
+local SHORTEST = 10000     -- and at least
+local MOST_LEASES = 16     -- in so many parts at most, if the limit saves too little for one
 local QUANTUM = 200000     -- what all workers get at once of a rate, in time
 local HORIZON = 1000000    -- how far ahead a rate is promised
 local ACTIVE = 1000000     -- who has wanted something since then shares it
@@ -35,7 +36,7 @@ if not now then
 end
 local kind, a, b, c = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local worker, number = ARGV[6], ARGV[7]
-local want, least = tonumber(ARGV[8]), tonumber(ARGV[9])
+local want, least = tonumber(ARGV[8]), math.max(tonumber(ARGV[9]), 1)
 local charged, cost, since = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
 local back, left = tonumber(ARGV[13]), tonumber(ARGV[14])
 local begins_empty = ARGV[15] == '1'
@@ -47,7 +48,7 @@ local function set(name, value) redis.call('HSET', limit, name, text(value)) end
 
 -- Rows often cost the same, and what is too little for one would be lost.
 local function whole(amount)
-    if amount < least or least == 0 then return amount end
+    if amount < least then return amount end
     return amount - amount % least
 end
 
@@ -128,31 +129,39 @@ if kind == 'rate' then
     local burst = math.floor(c * b / a)
     -- A lease that ends at `till` takes the line to `max(tat, till)` and what it is. If some of that turns
     -- out to be nothing, what came behind it is counted again. Of a part: the sum behind its last
-    -- lease; when its first and its last one end; what they are.
+    -- lease; when its first and its last one end; what they are; where they took a line of nothing,
+    -- before some of it came back.
     local tat, base, base_sum, sum, parts = 0, get('base'), get('base_sum'), get('sum'), {}
     local words = redis.call('HGET', limit, 'parts') or ''
-    for one, first, till, lasts in string.gmatch(words, '(%d+) (%d+) (%d+) (%d+)') do
-        parts[#parts + 1] = { tonumber(one), tonumber(first), tonumber(till), tonumber(lasts) }
+    for all in string.gmatch(words, '%d+ %d+ %d+ %d+ %d+') do
+        local part = {}
+        for each in string.gmatch(all, '%d+') do part[#part + 1] = tonumber(each) end
+        parts[#parts + 1] = part
     end
+    -- Where a line of nothing is behind a part. Nobody knows which of its leases the rest is of: perhaps
+    -- all of the last one.
+    local function least_of(part) return math.min(part[5], part[3] + part[4]) end
+    local function behind(part, line) return math.max(least_of(part), line + part[4]) end
     local function count()
         while parts[1] do
-            local till = math.max(base, parts[1][3]) + parts[1][4]
+            local till, following = behind(parts[1], base), parts[2]
             -- What ends before the next one counts does not matter any more.
-            local is_over = parts[2] and till <= parts[2][3]
+            local is_over = following and till + following[4] <= least_of(following)
             if not is_over and #parts <= PARTS then break end
             base, base_sum = till, parts[1][1]
             table.remove(parts, 1)
         end
         tat = base
-        for _, part in ipairs(parts) do tat = math.max(tat, part[3]) + part[4] end
+        for _, part in ipairs(parts) do tat = behind(part, tat) end
     end
     local function promise(till, lasts)
         sum = sum + lasts
         local last = parts[#parts]
         if last and till <= last[2] + math.floor(burst / GRAINS) then
+            last[5] = math.max(least_of(last), till) + lasts
             last[1], last[3], last[4] = sum, math.max(last[3], till), last[4] + lasts
         else
-            parts[#parts + 1] = { sum, till, till, lasts }
+            parts[#parts + 1] = { sum, till, till, lasts, till + lasts }
         end
         count()
     end
@@ -184,19 +193,12 @@ if kind == 'rate' then
         local saved = math.floor(math.max(burst - math.max(tat - now, 0), 0) * a / b)
         local soon = math.floor(a * QUANTUM / b)
         local share = math.floor(math.max(soon, math.floor(saved / 2)) / active)
-        -- More than is saved may not begin at once, unless it is one call that costs so much.
-        local granted = whole(math.min(want, math.max(least, math.min(share, c))))
-        local lasts = math.ceil(granted * b / a)
-        -- A permit may be used until its lease ends, so it counts from there. As long as the line is no
-        -- shorter than that, nothing is lost by it.
+        local rest = whole(math.min(want, math.max(least, share)))
         local longest = LEASE
         -- Who calls now and then wants one row's, and uses what it gets.
         local needs = want > least or charged > cost
         if gap > LEASE and gap <= ACTIVE and needs then longest = LONGEST end
-        local lease = math.max(SHORTEST, math.min(longest, burst - lasts))
-        -- Its own length is not the line's: a dear row waits for its turn, and then for what it costs.
         local line = math.max(tat, now) - burst
-        local from = math.max(now, line + lasts)
         -- One place in line for each, or who asks first would get all.
         local own = get('l:' .. worker)
         if own > now then
@@ -204,15 +206,37 @@ if kind == 'rate' then
         elseif line > now + HORIZON then
             answer = { 'again', text(line - HORIZON - now) }
         else
-            local till = from + lease
-            promise(till, lasts)
-            set('l:' .. worker, from)
-            answer = { 'lease', text(granted), text(from - now), text(till - now), text(sum) }
+            -- A permit may be used until its lease ends, so it counts from there. As long as the line is
+            -- no shorter than that, nothing is lost by it. Where it saves too little, what is granted is
+            -- cut: the less a part of it is, the longer it may be used, and the next part goes on from
+            -- there.
+            local part = rest
+            if math.ceil(rest * b / a) + longest > burst then
+                local at_once = c
+                if burst - math.floor(burst / 4) >= SHORTEST then at_once = math.floor(c / 4) end
+                part = whole(math.min(want, math.max(least, at_once)))
+            end
+            answer = { 'lease' }
+            while rest > 0 and #answer <= 4 * (MOST_LEASES - 1) + 1 do
+                local granted = math.min(part, rest)
+                local lasts = math.ceil(granted * b / a)
+                local lease = math.max(SHORTEST, math.min(longest, burst - lasts))
+                -- Its own length is not the line's: a dear row waits for its turn, and then for what it
+                -- costs.
+                local from = math.max(now, math.max(tat, now) - burst + lasts)
+                local till = from + lease
+                promise(till, lasts)
+                set('l:' .. worker, from)
+                for _, each in ipairs({ granted, from - now, till - now, sum }) do
+                    answer[#answer + 1] = text(each)
+                end
+                rest = rest - granted
+            end
         end
     end
     words = {}
     for at, part in ipairs(parts) do
-        words[at] = string.format('%.0f %.0f %.0f %.0f', part[1], part[2], part[3], part[4])
+        words[at] = string.format('%.0f %.0f %.0f %.0f %.0f', unpack(part))
     end
     redis.call('HSET', limit, 'parts', table.concat(words, ' '))
     set('tat', tat)

@@ -152,21 +152,25 @@ impl Exchange {
     }
 }
 
+/// So many permits, for calls that begin within this time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// How many: not less than was of use.
+    pub amount: u64,
+    /// A point that may lie ahead: a place in line.
+    pub from: u64,
+    /// Calls begin before this point.
+    pub until: u64,
+    /// What a rate has granted so far, this included, in time. Says which leases came later.
+    pub sum: u64,
+}
+
 /// What a limit answers. Times are microseconds after the exchange, so that no clocks are compared: what
 /// the worker saw between sending it and having its answer bounds when that was.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// So many permits, for calls that begin within this time.
-    Lease {
-        /// How many: not less than was of use.
-        amount: u64,
-        /// A point that may lie ahead: a place in line.
-        from: u64,
-        /// Calls begin before this point.
-        until: u64,
-        /// What a rate has granted so far, this included, in time. Says which leases came later.
-        sum: u64,
-    },
+    /// What was wanted, or some of it: in parts, first to last, where the limit saves little.
+    Leases(Vec<Lease>),
     /// Nothing: the line is long. Ask again then.
     Again(u64),
     /// Nothing before somebody settles a call. Ask again then.
@@ -193,9 +197,10 @@ impl Answer {
     /// Returns it as the script says it.
     pub fn words(&self) -> Vec<String> {
         let (name, numbers) = match self {
-            Self::Lease { amount, from, until, sum } => {
-                ("lease", vec![*amount, *from, *until, *sum])
-            }
+            Self::Leases(leases) => (
+                "lease",
+                leases.iter().flat_map(|it| [it.amount, it.from, it.until, it.sum]).collect(),
+            ),
             Self::Again(at) => ("again", vec![*at]),
             Self::OnSettle(at) => ("settle", vec![*at]),
             Self::Never(left) => ("never", vec![*left]),
@@ -223,8 +228,11 @@ impl Answer {
         }
         let numbers: Vec<u64> = rest.iter().map(|it| it.parse().ok()).collect::<Option<_>>()?;
         Some(match (name.as_str(), numbers.as_slice()) {
-            ("lease", [amount, from, until, sum]) => {
-                Self::Lease { amount: *amount, from: *from, until: *until, sum: *sum }
+            ("lease", _) => {
+                let (leases, []) = numbers.as_chunks() else { return None };
+                let lease =
+                    |&[amount, from, until, sum]: &[u64; 4]| Lease { amount, from, until, sum };
+                Self::Leases(leases.iter().map(lease).collect())
             }
             ("again", [at]) => Self::Again(*at),
             ("settle", [at]) => Self::OnSettle(*at),

@@ -25,7 +25,7 @@ mod server;
 mod share;
 
 pub use conversation::{Conversation, MOST_BYTES, Secret};
-pub use exchange::{Answer, Exchange, Order, State, Terms};
+pub use exchange::{Answer, Exchange, Lease, Order, State, Terms};
 pub use server::Server;
 pub use share::{Asked, EVERY, Share};
 
@@ -33,7 +33,7 @@ pub use share::{Asked, EVERY, Share};
 pub const SCRIPT: &str = include_str!("exchange.lua");
 
 /// What EVALSHA calls it: its SHA-1.
-pub const SCRIPT_SUM: &str = "52a142946d8a7fef43f166b2504eb6abefa8add7";
+pub const SCRIPT_SUM: &str = "e95beaf741728f696b912b905dfdc7a6f920ebe8";
 
 /// The same as [`Server::order`]: three keys, and what [`Order::arguments`] says.
 pub const OWNER_SCRIPT: &str = include_str!("owner.lua");

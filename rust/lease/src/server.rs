@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use crate::exchange::{Answer, Exchange, MOST, Order, State, Terms};
+use crate::exchange::{Answer, Exchange, Lease, MOST, Order, State, Terms};
 
 /// Silent for so long, a worker has nothing any more.
 const HOLD: u64 = 30_000_000;
@@ -18,7 +18,9 @@ const LEASE: u64 = 200_000;
 /// second.
 const LONGEST: u64 = 400_000;
 /// And at least.
-const SHORTEST: u64 = 20_000;
+const SHORTEST: u64 = 10_000;
+/// In so many parts at most, if the limit saves too little for one.
+const MOST_LEASES: usize = 16;
 /// What all workers get at once of a rate, in time.
 const QUANTUM: u64 = 200_000;
 /// How far ahead a rate is promised.
@@ -105,6 +107,21 @@ struct Part {
     until: u64,
     /// What they are, without what has come back.
     lasts: u64,
+    /// Where they took a line of nothing, before some of it came back.
+    end: u64,
+}
+
+impl Part {
+    /// Returns where a line of nothing is behind them. Nobody knows which of them the rest is of: perhaps
+    /// all of the last one.
+    fn least(&self) -> u64 {
+        self.end.min(self.until + self.lasts)
+    }
+
+    /// Returns where a line is behind them that came to `tat`.
+    fn behind(&self, tat: u64) -> u64 {
+        self.least().max(tat + self.lasts)
+    }
 }
 
 #[derive(Debug)]
@@ -276,7 +293,7 @@ impl Limit {
         if want > 0 {
             own.wanted = Some(now);
         }
-        let said = &Exchange { want, ..said.clone() };
+        let said = &Exchange { want, least: said.least.max(1), ..said.clone() };
         let active = self.active(now);
         let answer = match self.terms {
             Terms::Rate { permits, period, burst } => {
@@ -346,13 +363,7 @@ impl Limit {
         let saved = quotient(burst.saturating_sub(taken), permits, period);
         let soon = quotient(permits, QUANTUM, period);
         let share = quotient(soon.max(quotient(saved, 1, 2)), 1, active);
-        // More than is saved may not begin at once, unless it is one call that costs so much.
-        let amount = whole_rows(said, share.min(most));
-        let lasts = quotient_up(amount, period, permits);
-        // A permit may be used until its lease ends, so it counts from there. As long as the line is no
-        // shorter than that, nothing is lost by it.
-        let lease = burst.saturating_sub(lasts).clamp(SHORTEST, longest);
-        // Its own length is not the line's: a dear row waits for its turn, and then for what it costs.
+        let mut rest = whole_rows(said, share);
         let line = tat.max(now).saturating_sub(burst);
         // One place in line for each, or who asks first would get all.
         let own = self.workers.get_mut(&said.worker)?;
@@ -362,12 +373,27 @@ impl Limit {
         if line > now + HORIZON {
             return Some(Answer::Again(line - HORIZON - now));
         }
-        let from = now.max((tat.max(now) + lasts).saturating_sub(burst));
-        let until = from + lease;
-        self.line.promise(until, lasts, burst);
-        own.place = from;
-        let (from, until) = (from - now, until - now);
-        Some(Answer::Lease { amount, from, until, sum: self.line.sum })
+        // A permit may be used until its lease ends, so it counts from there. As long as the line is no
+        // shorter than that, nothing is lost by it. Where it saves too little, what is granted is cut:
+        // the less a part of it is, the longer it may be used, and the next part goes on from there.
+        let is_cut = quotient_up(rest, period, permits) + longest > burst;
+        let at_once =
+            if burst - quotient(burst, 1, 4) < SHORTEST { most } else { quotient(most, 1, 4) };
+        let part = if is_cut { whole_rows(said, at_once) } else { rest };
+        let mut leases = Vec::new();
+        while rest > 0 && leases.len() < MOST_LEASES {
+            let amount = part.min(rest);
+            let lasts = quotient_up(amount, period, permits);
+            let lease = burst.saturating_sub(lasts).clamp(SHORTEST, longest);
+            // Its own length is not the line's: a dear row waits for its turn, and then for what it costs.
+            let from = now.max((self.line.tat.max(now) + lasts).saturating_sub(burst));
+            let until = from + lease;
+            self.line.promise(until, lasts, burst);
+            own.place = from;
+            leases.push(Lease { amount, from: from - now, until: until - now, sum: self.line.sum });
+            rest -= amount;
+        }
+        Some(Answer::Leases(leases))
     }
 
     /// Grants permits of what does not refill.
@@ -387,7 +413,7 @@ impl Limit {
         if amount <= free {
             own.flying += amount;
             self.flying += amount;
-            return Some(Answer::Lease { amount, from: 0, until: LASTS, sum: 0 });
+            return Some(Answer::Leases(vec![Lease { amount, from: 0, until: LASTS, sum: 0 }]));
         }
         let never = is_budget && self.flying == 0;
         Some(if never { Answer::Never(free) } else { Answer::OnSettle(AGAIN) })
@@ -405,10 +431,14 @@ impl Line {
         let sum = self.sum;
         match self.parts.back_mut() {
             Some(last) if until <= last.first + burst / GRAINS => {
+                last.end = last.least().max(until) + lasts;
                 (last.sum, last.until) = (sum, last.until.max(until));
                 last.lasts += lasts;
             }
-            _ => self.parts.push_back(Part { sum, first: until, until, lasts }),
+            _ => {
+                let end = until + lasts;
+                self.parts.push_back(Part { sum, first: until, until, lasts, end });
+            }
         }
         self.count();
     }
@@ -434,16 +464,16 @@ impl Line {
 
     fn count(&mut self) {
         while let Some(first) = self.parts.front() {
-            let end = self.base.max(first.until) + first.lasts;
+            let end = first.behind(self.base);
             // What ends before the next one counts does not matter any more.
-            let is_over = self.parts.get(1).is_some_and(|it| end <= it.until);
+            let is_over = self.parts.get(1).is_some_and(|it| end + it.lasts <= it.least());
             if !is_over && self.parts.len() <= PARTS {
                 break;
             }
             (self.base, self.base_sum) = (end, first.sum);
             self.parts.pop_front();
         }
-        self.tat = self.parts.iter().fold(self.base, |tat, it| tat.max(it.until) + it.lasts);
+        self.tat = self.parts.iter().fold(self.base, |tat, it| it.behind(tat));
     }
 }
 
@@ -451,7 +481,7 @@ impl Line {
 /// lost.
 fn whole_rows(said: &Exchange, share: u64) -> u64 {
     let amount = said.want.min(said.least.max(share));
-    if amount < said.least || said.least == 0 { amount } else { amount - amount % said.least }
+    if amount < said.least { amount } else { amount - amount % said.least }
 }
 
 /// What a rate saves, in time.
@@ -486,4 +516,53 @@ const fn double(number: u64) -> f64 {
 const fn whole(number: f64) -> u64 {
     // Beyond that doubles are not whole any more.
     if number < MOST as f64 { number as u64 } else { MOST }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// When a lease ends beyond the line, or before it; what it is; and which lease before it gives back how
+    /// many tenths.
+    type Step = (i64, u64, Option<(usize, u64)>);
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let back = proptest::option::weighted(0.4, (0_usize..23, 1_u64..=10));
+        prop::collection::vec((-7_i64..3, 1_u64..9, back), 1..97)
+    }
+
+    /// Where the line is if all leases are known, and what came back of each.
+    fn exactly(leases: &[(u64, u64, u64)]) -> u64 {
+        leases.iter().fold(0, |tat, (until, lasts, _)| tat.max(*until) + lasts)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 997, ..ProptestConfig::default() })]
+
+        #[test]
+        fn a_line_is_what_its_leases_are_and_never_less(steps in steps(), scale in 1_u64..101) {
+            let (mut line, burst) = (Line::new(0), 997);
+            let mut leases: Vec<(u64, u64, u64)> = Vec::new();
+            let mut is_known = true;
+            for (ahead, lasts, back) in steps {
+                let (ahead, lasts) = (ahead * i64::try_from(scale).unwrap(), lasts * scale);
+                let until = line.tat.saturating_add_signed(ahead);
+                line.promise(until, lasts, burst);
+                leases.push((until, lasts, line.sum));
+                if let Some((of_last, tenths)) = back {
+                    let count = leases.len();
+                    let (_, lasts, sum) = &mut leases[count - 1 - of_last.min(count - 1)];
+                    let less = (*lasts * tenths).div_ceil(10);
+                    *lasts -= less;
+                    line.give_back(*sum, less);
+                    is_known = false;
+                }
+                let exact = exactly(&leases);
+                prop_assert!(line.tat >= exact, "{} instead of {exact}: {leases:?}", line.tat);
+                prop_assert!(!is_known || line.tat == exact, "{} for {exact}: {leases:?}", line.tat);
+            }
+        }
+    }
 }

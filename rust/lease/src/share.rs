@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 
-use crate::exchange::{Answer, Exchange, MOST, Terms};
+use crate::exchange::{Answer, Exchange, Lease, MOST, Terms};
 
 /// How often a worker speaks to the server, at most.
 pub const EVERY: u64 = 100_000;
@@ -51,14 +51,6 @@ pub enum Asked {
     Never(u64),
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Lease {
-    amount: u64,
-    from: u64,
-    until: u64,
-    sum: u64,
-}
-
 /// A share of a limit. Times are microseconds of the worker's clock, which goes on while the worker is
 /// stopped.
 #[derive(Debug)]
@@ -73,7 +65,7 @@ pub struct Share {
     /// What it is called; a worker that was silent for too long comes back as another one.
     worker: String,
     lives: u64,
-    /// Of a rate, oldest first.
+    /// Of a rate, oldest first, by its own clock.
     leases: VecDeque<Lease>,
     /// Of what does not refill: what no call has.
     pool: u64,
@@ -547,17 +539,19 @@ impl Share {
         self.trip = (self.trip * 3 + now.saturating_sub(sent).min(EVERY)) / 4;
         self.speaks_at = speaks_at;
         match answer {
-            Answer::Lease { amount, from, until, sum } if self.is_rate() => {
-                let from = if from == 0 { now } else { now + from };
-                if sent + until > from {
-                    self.leases.push_back(Lease { amount, from, until: sent + until, sum });
-                } else {
-                    // It has come too late.
-                    self.tell_cost(Some(sum), amount, 0);
+            Answer::Leases(leases) if self.is_rate() => {
+                for Lease { amount, from, until, sum } in leases {
+                    let (from, until) = (now + from, sent + until);
+                    if until > from {
+                        self.leases.push_back(Lease { amount, from, until, sum });
+                    } else {
+                        // It has come too late.
+                        self.tell_cost(Some(sum), amount, 0);
+                    }
                 }
             }
-            Answer::Lease { amount, .. } => {
-                self.pool += amount;
+            Answer::Leases(leases) => {
+                self.pool += leases.iter().map(|it| it.amount).sum::<u64>();
                 self.unused = self.pool;
             }
             Answer::Again(after) | Answer::OnSettle(after) => {

@@ -13,8 +13,8 @@ use std::process::{Child, Command, Stdio};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use sparkawait_lease::{
-    Answer, Conversation, Exchange, OWNER_SCRIPT, OWNER_SUM, Order, SCRIPT, SCRIPT_SUM, Secret,
-    Server, State, Terms,
+    Answer, Conversation, Exchange, Lease, OWNER_SCRIPT, OWNER_SUM, Order, SCRIPT, SCRIPT_SUM,
+    Secret, Server, State, Terms,
 };
 
 /// A process that ends with the test.
@@ -165,7 +165,8 @@ fn alike(random: &mut StdRng, terms: Terms) -> Terms {
 
 fn kind_of(answer: &Answer) -> usize {
     match answer {
-        Answer::Lease { .. } => 0,
+        Answer::Leases(leases) if leases.len() > 1 => 8,
+        Answer::Leases(_) => 0,
         Answer::Again(_) => 1,
         Answer::OnSettle(_) => 2,
         Answer::Never(_) => 3,
@@ -246,7 +247,7 @@ fn redis_answers_as_the_server_does() {
     let seed = std::env::var("SEED").map_or(0x5eed, |it| it.parse().unwrap());
     let random = &mut StdRng::seed_from_u64(seed);
     let (mut server, mut now) = (Server::default(), 1_790_000_000_000_003);
-    let mut answers = [0_u64; 8];
+    let mut answers = [0_u64; 9];
     let mut states = [0_u64; 3];
     let mut made = 0;
     for round in 0_u64.. {
@@ -291,12 +292,14 @@ fn redis_answers_as_the_server_does() {
 
             assert_eq!(replied, answer.words(), "seed {seed}, {made}: {exchange:?} {asked:?}");
             assert_eq!(Answer::of_words(&replied), Some(answer.clone()));
-            match answer {
-                Answer::Lease { amount, sum, .. } => {
-                    workers[number].flying += amount;
-                    workers[number].sum = sum;
+            match &answer {
+                Answer::Leases(leases) => {
+                    for &Lease { amount, sum, .. } in leases {
+                        workers[number].flying += amount;
+                        workers[number].sum = sum;
+                    }
                 }
-                Answer::Set { version, .. } => workers[number].change = version,
+                Answer::Set { version, .. } => workers[number].change = *version,
                 Answer::Lost => workers[number] = Known::default(),
                 _ => {}
             }

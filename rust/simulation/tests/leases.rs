@@ -13,7 +13,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::panic::catch_unwind;
 use std::sync::{Arc, Mutex};
@@ -52,6 +52,10 @@ const SEEDS: std::ops::Range<u64> = 0..60;
 struct Own {
     share: Share,
     now: u64,
+    /// Whose permits it has: it does not know yet that the server has forgotten.
+    life: u32,
+    /// Whose permits the operator has that no call has begun with, oldest first.
+    kept: VecDeque<u32>,
 }
 
 #[derive(Clone, Debug)]
@@ -62,7 +66,11 @@ impl Ledger for Limit {
         let mut own = self.0.lock().unwrap();
         let now = own.now;
         match own.share.ask(cost, now) {
-            Asked::Granted => Answer::Ticket(at),
+            Asked::Granted => {
+                let life = own.life;
+                own.kept.push_back(life);
+                Answer::Ticket(at)
+            }
             Asked::At(again) => Answer::At(at + Duration::from_micros((again - now).max(1))),
             Asked::Never(left) => {
                 let total = own.share.total();
@@ -81,6 +89,11 @@ impl Ledger for Limit {
 
     fn recharge(&self, taken: u64, anew: u64) {
         self.0.lock().unwrap().share.recharge(taken, anew);
+    }
+
+    fn forgo(&self, taken: u64) {
+        self.0.lock().unwrap().kept.pop_front();
+        self.settle(taken, 0);
     }
 
     fn lower_to(&self, _: &LimitLeft, in_flight: u64, _: ProcessingTime, _: ProcessingTime) -> u64 {
@@ -127,8 +140,6 @@ struct Worker {
     speaks_at: u64,
     stands_until: u64,
     is_dead: bool,
-    /// Whose permits it has: it does not know yet that the server has forgotten.
-    life: u32,
 }
 
 /// What calls are at the service.
@@ -209,7 +220,8 @@ impl World {
         let now = self.now + ahead;
         // Nobody splits the limit here: a port that is closed has tests of its own.
         let share = Share::new(self.terms, &name, None, true, now);
-        let limit = Limit(Arc::new(Mutex::new(Own { share, now })));
+        let limit =
+            Limit(Arc::new(Mutex::new(Own { share, now, life: self.life, kept: VecDeque::new() })));
         let some = |it: u64| NonZeroU64::new(it.max(1)).unwrap();
         let terms = match self.terms {
             Terms::Rate { permits, burst, .. } => CoreTerms::Refills(Gcra::new(
@@ -240,7 +252,6 @@ impl World {
             speaks_at: 0,
             stands_until: 0,
             is_dead: false,
-            life: self.life,
         });
     }
 
@@ -294,7 +305,7 @@ impl World {
                 }
                 let mut own = worker.limit.0.lock().unwrap();
                 own.share.answered(answer, now + worker.ahead, worker.speaks_at + worker.ahead);
-                (worker.waits, worker.life) = (false, life);
+                (worker.waits, own.life) = (false, life);
             }
             Mail::GivenUp(at, connection) => {
                 let (now, worker) = (self.now, &mut self.workers[at]);
@@ -408,7 +419,9 @@ impl World {
             let takes = 1 + self.upto(self.longest);
             let costs_all = matches!(self.terms, Terms::Calls(_)) || self.upto(2) == 0;
             let cost = if costs_all { self.cost } else { 1 + self.upto(self.cost - 1) };
-            let (ends, life) = (now + takes, self.workers[at].life);
+            let mut own = self.workers[at].limit.0.lock().unwrap();
+            let (ends, life) = (now + takes, own.kept.pop_front().unwrap_or(own.life));
+            drop(own);
             self.calls.push(Called { begun: now, ends, cost, life });
             self.post(takes, Mail::Ended(at, call.attempt, cost));
         }

@@ -24,7 +24,7 @@ const RENEWS: u64 = 5_000_000;
 const LOST: u64 = 30_000_000;
 /// Who waits for a place in line looks so often whether the limit has become another one.
 const LOOKS: u64 = 200_000;
-/// And takes its place if it has heard the server so lately. A limit that was changed so long ago holds.
+/// And begins calls if it has heard the server so lately. A limit that was changed so long ago holds.
 const HOLDS: u64 = 400_000;
 /// Who is heard less often wants what comes meanwhile, up to here.
 const MEANWHILE: u64 = 500_000;
@@ -96,6 +96,8 @@ pub struct Share {
     /// What the last call took.
     usual: u64,
     never: Option<u64>,
+    /// Whether it wants to hear what the limit is before it begins a call.
+    looks: bool,
     /// Whether it was ever answered.
     is_met: bool,
     /// The exchange that is not answered, and when it was sent first.
@@ -146,6 +148,7 @@ impl Share {
             demand: 0,
             usual: 1,
             never: None,
+            looks: false,
             is_met: false,
             sent: None,
             heard: now,
@@ -222,6 +225,12 @@ impl Share {
                 return asked;
             }
         }
+        if !self.is_rate() && self.pool >= cost {
+            self.looks = true;
+            let speaks = self.speaks_at.max(now) + self.trip;
+            let answered = self.sent.as_ref().map(|(_, sent)| sent + self.trip);
+            return Asked::At(answered.unwrap_or(speaks).max(now + SOON));
+        }
         // What was promised for later is enough for it.
         let promised = self.leases.front().filter(|it| it.until > now && it.amount >= cost);
         if let Some(lease) = promised {
@@ -296,7 +305,9 @@ impl Share {
 
     fn take_of_pool(&mut self, cost: u64, now: u64) -> bool {
         self.come_back(now);
-        if self.pool < cost {
+        // A server that is silent does not say what the limit has become: calls go on meanwhile.
+        let is_silent = self.sent.as_ref().is_some_and(|(_, sent)| now >= sent + HOLDS);
+        if self.pool < cost || (now > self.heard + HOLDS && !is_silent) {
             return false;
         }
         self.pool -= cost;
@@ -444,7 +455,8 @@ impl Share {
             return Some(0);
         }
         let said = &self.said;
-        let tells = said.charged + said.cost + said.back + self.unused > 0 || said.left.is_some();
+        let tells = said.charged + said.cost + said.back + self.unused > 0
+            || (said.left.is_some() || self.looks);
         let wants = self.lacking > 0 || (self.is_rate() && self.used > 0);
         let tells = tells.then_some(0);
         let wants = wants.then_some(self.again_at);
@@ -455,7 +467,9 @@ impl Share {
             let held = ends.filter(|it| *it > self.heard + HOLDS).map(|_| self.heard + LOOKS);
             over.into_iter().chain(held).min()
         } else {
-            (self.pool + self.flying > 0).then_some(self.heard + RENEWS)
+            // Who begins calls hears what the limit has become.
+            let renews = if self.used > 0 { LOOKS } else { RENEWS };
+            (self.pool + self.flying > 0).then_some(self.heard + renews)
         };
         [tells, wants, renews].into_iter().flatten().min()
     }
@@ -483,7 +497,7 @@ impl Share {
         said.worker = format!("{}.{}", self.worker, self.lives);
         said.knows = self.version;
         said.bound();
-        (self.used, self.lacking, self.is_exhausted) = (0, 0, false);
+        (self.used, self.lacking, self.is_exhausted, self.looks) = (0, 0, false, false);
         self.sent = Some((said.clone(), now));
         said
     }

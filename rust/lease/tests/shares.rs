@@ -55,6 +55,8 @@ struct World {
     dearer: u64,
     /// Whether replies say that the service has all of it left.
     tells: bool,
+    /// So many calls each worker has room for.
+    room: usize,
     reached: bool,
     ended: BTreeMap<&'static str, u64>,
 }
@@ -77,6 +79,7 @@ impl World {
             cost: 1,
             dearer: 0,
             tells: false,
+            room: usize::MAX,
             reached: true,
             ended: BTreeMap::new(),
         }
@@ -162,7 +165,7 @@ impl World {
                 it.asks_at = 0;
             }
         }
-        while it.rows > 0 && it.asks_at <= now {
+        while it.rows > 0 && it.asks_at <= now && it.calls.len() < self.room {
             match it.share.ask(self.cost, here) {
                 Asked::Granted => {
                     it.rows -= 1;
@@ -523,6 +526,29 @@ fn calls_at_a_time_that_are_fewer_hold_as_soon_as_those_in_flight_have_ended() {
     world.set(Terms::Calls(300));
     world.run(5 * SECOND);
     assert!((250..=300).contains(&world.most_flying), "{}", world.most_flying);
+}
+
+/// Who has what it needs has nothing to ask for, and hears of it all the same.
+#[test]
+fn calls_at_a_time_that_are_fewer_hold_also_where_nobody_lacks_any() {
+    for latency in [53, 293, 7_013, 41_003] {
+        let mut world = World::new(Terms::Calls(97), 0x5eed);
+        (world.latency, world.room) = (latency * MILLISECOND, 31);
+        world.spread = world.latency / 3;
+        for _ in 0..3 {
+            world.join(u64::MAX);
+        }
+        world.run(10 * SECOND + 2 * world.latency);
+        assert_eq!(world.most_flying, 93);
+        world.set(Terms::Calls(13));
+        world.run(500 * MILLISECOND);
+        let begun = world.begun.len();
+        world.run(world.latency + world.spread);
+        assert!(world.begun.len() - begun <= 2 * 13, "{latency}: {}", world.begun.len() - begun);
+        world.most_flying = 0;
+        world.run(5 * SECOND);
+        assert!((7..=13).contains(&world.most_flying), "{latency}: {}", world.most_flying);
+    }
 }
 
 #[test]

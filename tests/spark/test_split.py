@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Good and failed rows of one call, written once; rows that fail end their task."""
 
+from datetime import datetime, timezone
+
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - its customary name
 
@@ -30,6 +32,22 @@ def test_it_writes_once_and_returns_the_good_rows_and_the_failed_ones(
         assert sorted(row.id for row in failed.collect()) == list(range(3, ROWS, 7))
     assert {row[column].kind for row in failed.collect()} == {"user-function-failed"}
     assert calls.counts() == {str(i): 1 for i in range(ROWS)}
+
+
+def test_times_in_text_keep_their_microseconds(spark, tmp_path):
+    @sa.async_function("at timestamp, local timestamp_ntz")
+    async def note(row):
+        # New York was seconds from UTC at that time.
+        at = datetime(1881, 3, 7, 11, 13, 17, 331_007, timezone.utc)
+        return {"at": at, "local": at.replace(tzinfo=None)}
+
+    out = sa.unordered_wait(spark.range(13), note, on_error="capture")
+    wanted = sorted(map(tuple, out.drop("error").collect()))
+
+    good, failed = sa.split(out, tmp_path / "out", format="JSON")
+
+    assert sorted(map(tuple, good.collect())) == wanted
+    assert failed.count() == 0
 
 
 def test_it_goes_on_with_what_is_there_or_refuses(spark, look_up, tmp_path):

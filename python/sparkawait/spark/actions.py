@@ -52,6 +52,7 @@ from sparkawait.spark.folder import (
     column_of,
     observation_of,
     tell,
+    times_of,
     without,
     write,
     written_at,
@@ -599,7 +600,8 @@ def split(
             " your sparkawait.OnError by `column`",
             ErrorKind.COLUMN_MISSING,
         )
-    write(out.sparkSession, lambda: out.write.format(format).mode(mode).save(where))
+    writer = out.write.format(format).options(**times_of(format)).mode(mode)
+    write(out.sparkSession, lambda: writer.save(where))
     written = written_at(out.sparkSession, where, out.schema, format)
     has_failed = column_of(column).isNotNull()
     return written.where(~has_failed).drop(column), written.where(has_failed)

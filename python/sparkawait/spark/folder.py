@@ -38,6 +38,7 @@ __all__ = [
     "column_of",
     "observation_of",
     "tell",
+    "times_of",
     "without",
     "write",
     "written_at",
@@ -46,6 +47,12 @@ __all__ = [
 _logger = logging.getLogger("sparkawait")
 OWN = "_sparkawait"
 """How a column beside those of the rows begins. Their names may be any: see `unlike`."""
+_TIMES = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""What is written of a time. By default that is milliseconds, and minutes of its zone."""
+_TEXTS = frozenset({"csv", "json", "xml"})
 _TAKE_PATTERNS = frozenset({"avro", "csv", "json", "orc", "parquet", "text", "xml"})
 """The formats that are Spark's own. Others, such as Delta, read the path that they are given."""
 _BINARY = "binaryFile"
@@ -250,6 +257,11 @@ def _is_refusal(spark: SparkSession, name: str) -> bool:
         return spark.conf.get(name) == "EXCEPTION"
     except Exception:  # noqa: BLE001 - this Spark has no such setting, or does not show it
         return False
+
+
+def times_of(format: str) -> dict[str, str]:  # noqa: A002 - as Spark calls it
+    """Returns options by which a format of text writes times as they are."""
+    return _TIMES if format.lower() in _TEXTS else {}
 
 
 def written_at(

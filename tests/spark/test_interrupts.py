@@ -3,11 +3,14 @@
 
 import asyncio
 import contextlib
+import inspect
 import json
 import os
+import re
 import signal
 import socket
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,9 +18,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from py4j.protocol import Py4JNetworkError
+from pyspark import SparkContext
 
 import sparkawait as sa
 from sparkawait.spark import interrupts
@@ -32,15 +37,21 @@ INTERRUPTS = (KeyboardInterrupt, Py4JNetworkError)
 
 
 @contextlib.contextmanager
-def interrupt_when(has_begun: Callable[[], object]) -> Iterator[None]:
-    """Interrupts what is done inside as a kernel of notebooks does it."""
+def interrupt_when(
+    has_begun: Callable[[], object], handler: Any = signal.default_int_handler
+) -> Iterator[None]:
+    """Interrupts what is done inside as a kernel of notebooks does it.
+
+    That puts `handler` in the place of PySpark's; without one, what is there stays.
+    """
 
     def interrupt() -> None:
         has_begun()
         os.kill(os.getpid(), signal.SIGINT)
 
-    # PySpark's own handler cancels all jobs; a kernel has put this one in its place.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    before = signal.getsignal(signal.SIGINT)
+    if handler is not None:
+        signal.signal(signal.SIGINT, handler)
     thread = threading.Thread(target=interrupt)
     thread.start()
     try:
@@ -243,6 +254,82 @@ def test_a_job_that_begins_long_after_its_cell_was_interrupted_ends_too(
 
     assert isinstance(shell.last_error, INTERRUPTS)
     wait_until(lambda: no_job_is_active(spark))
+
+
+@pytest.fixture
+def handler_of_pyspark(spark):
+    """PySpark's own handler of Ctrl-C; returns it."""
+    before = signal.getsignal(signal.SIGINT)
+    # It is made within the function that makes a context, and no other way leads to it.
+    source = textwrap.dedent(inspect.getsource(SparkContext._do_init))
+    handler = re.search(r"( +)def signal_handler\(.*?\n\n", source, re.DOTALL)
+    names = {"self": spark.sparkContext, **vars(inspect.getmodule(SparkContext))}
+    exec(textwrap.dedent(handler[0]), names)  # noqa: S102
+    signal.signal(signal.SIGINT, names["signal_handler"])
+    yield names["signal_handler"]
+    signal.signal(signal.SIGINT, before)
+
+
+def test_a_cell_of_ipython_that_is_interrupted_where_pyspark_handles_it_ends_its_jobs(
+    spark, tmp_path, endless, shell, handler_of_pyspark
+):
+    outs = []
+    shell.run(lambda: outs.append(sa.unordered_wait(numbers(spark), endless.function)))
+    assert signal.getsignal(signal.SIGINT) is not handler_of_pyspark
+
+    def cell() -> None:
+        with interrupt_when(endless.is_called, handler=None):
+            outs[0].write.parquet(str(tmp_path / "out"))
+
+    shell.run(cell)
+
+    assert isinstance(shell.last_error, INTERRUPTS)
+    wait_until(lambda: no_job_is_active(spark))
+    shell.run(lambda: outs.append(spark.range(13).count()))
+    assert outs[1] == 13
+
+
+@pytest.fixture
+def script(handler_of_pyspark, monkeypatch):
+    """No shell of IPython; returns the handler of Ctrl-C that is there before the first call."""
+    monkeypatch.setattr(interrupts, "_CELLS", interrupts._Cells())
+    return handler_of_pyspark
+
+
+@pytest.mark.parametrize("action", ["write", "collect"])
+def test_ctrl_c_in_a_script_ends_its_jobs_and_no_streaming_query(
+    spark, tmp_path, endless, script, action
+):
+    out = sa.unordered_wait(numbers(spark), endless.function)
+    assert signal.getsignal(signal.SIGINT) is not script
+    source = tmp_path / "in"
+    source.mkdir()
+    (source / "rows").write_text('{"id": 3}')
+    stream = spark.readStream.schema("id long").json(str(source))
+    query = stream.writeStream.format("noop").start()
+    try:
+        with pytest.raises(INTERRUPTS), interrupt_when(endless.is_called, handler=None):
+            out.collect() if action == "collect" else out.write.parquet(str(tmp_path / "out"))
+
+        wait_until(lambda: no_job_is_active(spark))
+        assert spark.range(13).count() == 13
+        assert not has_tags(spark)
+        query.processAllAvailable()
+        assert sum(it["numInputRows"] for it in query.recentProgress) == 1
+    finally:
+        query.stop()
+
+
+def test_a_handler_of_ones_own_stays(spark, look_up):
+    def mine(*_: object) -> None:
+        raise AssertionError
+
+    before = signal.signal(signal.SIGINT, mine)
+    try:
+        sa.unordered_wait(numbers(spark), look_up)
+        assert signal.getsignal(signal.SIGINT) is mine
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_cell_that_fails_or_ends_cancels_nothing(spark, look_up, shell, capsys):

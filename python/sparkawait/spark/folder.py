@@ -260,7 +260,7 @@ def _is_refusal(spark: SparkSession, name: str) -> bool:
 
 
 def times_of(format: str) -> dict[str, str]:  # noqa: A002 - as Spark calls it
-    """Returns options by which a format of text writes times as they are."""
+    """Returns options that have a format of text write times as they are."""
     return _TIMES if format.lower() in _TEXTS else {}
 
 

@@ -2,14 +2,17 @@
 """Jobs of Spark that end when nobody waits for them any more, and with them their calls.
 
 An interrupt ends what waits on the driver, and Spark's jobs go on: its own cost nothing, calls do.
-PySpark cancels all jobs at a Ctrl-C in a script. A kernel of notebooks takes its handler away, and
-other exceptions, such as an interrupt of a debugger or a time limit, never had one.
+PySpark means to cancel all jobs at a Ctrl-C. But its handler asks over the connection that waits
+for an action just then, and that breaks. A kernel of notebooks takes the handler away, Spark
+Connect has none, and other exceptions, such as a time limit, never had one.
 
 ```text
   write_once, send, split, preview --> wait_for:     a tag on their jobs, cancelled if nobody waits
                                                      for them any more
-  a cell of a notebook             --> watch_cells:  a tag on the jobs of the cell, cancelled if
+  a cell of a notebook, of IPython --> watch:        a tag on the jobs of the cell, cancelled if
                                                      the cell was interrupted
+  a script, a shell of Python      --> watch:        a handler of Ctrl-C that cancels the jobs of
+                                                     the application, or of the client
 ```
 
 On the driver. A tag belongs to the thread that starts a job, so other threads and cells keep
@@ -22,6 +25,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import queue
+import signal
 import sys
 import threading
 import time
@@ -37,7 +41,7 @@ from pyspark.sql import SparkSession
 from sparkawait.spark.reports import OWN_TAG
 from sparkawait.spark.session import is_connect
 
-__all__ = ["is_cancelled", "wait_for", "watch_cells"]
+__all__ = ["is_cancelled", "wait_for", "watch"]
 
 _T = TypeVar("_T")
 _logger = logging.getLogger("sparkawait")
@@ -134,25 +138,27 @@ class _Tag:
         _CANCELLED.append(self._name)
         if is_connect(self._spark):
             return _asked(lambda: len(self._spark.interruptTag(self._name)))
-        context: Any = self._spark.sparkContext
-        if _left_in_the_middle(context):
+        if _left_in_the_middle(self._spark.sparkContext):
             # Its thread in the JVM has the tag, and no other has.
             self._is_on = False
-        return _asked(lambda: self._cancel_jobs(context))
+        return _asked(lambda: _cancel_jobs(self._spark, self._name))
 
-    def _cancel_jobs(self, context: Any) -> int:
-        scala = context._jsc.sc()  # noqa: SLF001 - PySpark tells nothing of the tags of a job
-        store, count = scala.statusStore(), 0
-        of_streams = _runs_of_streams(self._spark)
-        for job_id in context.statusTracker().getActiveJobsIds():
-            job = store.job(job_id)
-            group = job.jobGroup()
-            # A streaming query has the tags of the thread that started it, and goes on.
-            is_of_stream = group.isDefined() and str(group.get()) in of_streams
-            if job.jobTags().contains(self._name) and not is_of_stream:
-                scala.cancelJob(job_id)
-                count += 1
-        return count
+
+def _cancel_jobs(spark: SparkSession, tag: str | None) -> int:
+    """Cancels jobs of a classic session: those that have a tag, or all but those of streams."""
+    context: Any = spark.sparkContext
+    scala = context._jsc.sc()  # noqa: SLF001 - PySpark tells nothing of the tags of a job
+    store, count = scala.statusStore(), 0
+    of_streams = _runs_of_streams(spark)
+    for job_id in context.statusTracker().getActiveJobsIds():
+        job = store.job(job_id)
+        group = job.jobGroup()
+        # A streaming query has the tags of the thread that started it, and goes on.
+        is_of_stream = group.isDefined() and str(group.get()) in of_streams
+        if (tag is None or job.jobTags().contains(tag)) and not is_of_stream:
+            scala.cancelJob(job_id)
+            count += 1
+    return count
 
 
 def _left_in_the_middle(context: Any) -> bool:
@@ -177,7 +183,7 @@ def _runs_of_streams(spark: SparkSession) -> set[str]:
     return {str(query.runId()) for query in queries.values()}
 
 
-def _asked(cancel: Callable[[], int]) -> int:
+def _asked(cancel: Callable[[], int], *, looks_again: bool = True) -> int:
     """Cancels jobs in threads of their own, which have connections of their own to Spark.
 
     Py4J closes connections at an interrupt, and may take a new one for one of these: it breaks, or
@@ -186,6 +192,7 @@ def _asked(cancel: Callable[[], int]) -> int:
 
     Args:
         cancel: Returns how many there were.
+        looks_again: Whether a job that begins now can only be one of these.
     """
     answers: queue.SimpleQueue[int | Exception] = queue.SimpleQueue()
 
@@ -211,7 +218,7 @@ def _asked(cancel: Callable[[], int]) -> int:
         except queue.Empty:
             continue
         if isinstance(answer, int):
-            if answer == 0:
+            if answer == 0 and looks_again:
                 threading.Thread(target=look_again, name="sparkawait-cancel", daemon=True).start()
             return answer
         error = answer
@@ -234,15 +241,26 @@ class _Cells:
         self._tag = _Tag(self.spark)
         self._tag.put_on()
 
+    @property
+    def is_running(self) -> bool:
+        """Whether a cell runs whose jobs have a tag."""
+        return self._tag is not None
+
     def end(self, result: Any) -> None:
         """A cell has ended; `result` is IPython's."""
         tag, self._tag = self._tag, None
         if tag is None:
             return
-        if _is_interrupt(result.error_in_exec) and (count := tag.cancel()):
-            jobs = "job" if count == 1 else "jobs"
-            sys.stderr.write(f"sparkawait: cancelled {count} {jobs} of this cell\n")
+        if _is_interrupt(result.error_in_exec):
+            _tell(tag.cancel(), " of this cell")
         tag.take_off()
+
+
+def _tell(count: int, whose: str = "") -> None:
+    if count:
+        sys.stderr.write(
+            f"sparkawait: cancelled {count} {'job' if count == 1 else 'jobs'}{whose}\n"
+        )
 
 
 def _is_interrupt(error: BaseException | None) -> bool:
@@ -259,23 +277,62 @@ def _is_interrupt(error: BaseException | None) -> bool:
 
 _CELLS = _Cells()
 _WATCHED: set[int] = set()
+_CANCELLING = threading.Lock()
 
 
-def watch_cells(spark: SparkSession) -> None:
-    """In a notebook, has the jobs end of each cell from this one on that is interrupted.
+def watch(spark: SparkSession) -> None:
+    """Has jobs end that are interrupted from now on: those of a cell, or of a script.
 
     Args:
-        spark: The session of a call that was written in the cell that runs.
+        spark: The session of a call that was written in the cell, or in the script.
     """
-    shell = _shell()
-    if shell is None or threading.current_thread() is not threading.main_thread():
+    if threading.current_thread() is not threading.main_thread():
         return
+    shell = _shell()
     _CELLS.spark = spark
-    _CELLS.begin()
-    if id(shell) not in _WATCHED:
-        _WATCHED.add(id(shell))
-        shell.events.register("pre_run_cell", _CELLS.begin)
-        shell.events.register("post_run_cell", _CELLS.end)
+    if shell is not None:
+        _CELLS.begin()
+        if id(shell) not in _WATCHED:
+            _WATCHED.add(id(shell))
+            shell.events.register("pre_run_cell", _CELLS.begin)
+            shell.events.register("post_run_cell", _CELLS.end)
+    if _is_in_vain(signal.getsignal(signal.SIGINT), spark, shell):
+        signal.signal(signal.SIGINT, _interrupted)
+
+
+def _is_in_vain(handler: Any, spark: SparkSession, shell: Any) -> bool:
+    """Tells whether a handler of Ctrl-C leaves the jobs alone that this thread waits for.
+
+    That is PySpark's, and, on Spark Connect, Python's own. One of the user's stays.
+    """
+    if is_connect(spark):
+        return shell is None and handler is signal.default_int_handler
+    module = str(getattr(handler, "__module__", ""))
+    return module.startswith("pyspark.") and handler is not _interrupted
+
+
+def _interrupted(*_: object) -> None:
+    """Ends what this thread waits for, and its jobs in Spark.
+
+    Raises:
+        KeyboardInterrupt: As each handler of Ctrl-C does.
+    """
+    spark = _CELLS.spark
+    # The end of a cell cancels its jobs. At the second Ctrl-C nothing is waited for.
+    if spark is not None and not _CELLS.is_running and not _CANCELLING.locked():
+        with _CANCELLING, contextlib.suppress(Exception):
+            _tell(_cancel_all(spark))
+    raise KeyboardInterrupt
+
+
+def _cancel_all(spark: Any) -> int:
+    """Cancels what runs for a script; a job that begins later may be one that it cleans up by."""
+    if is_connect(spark):
+        return _asked(lambda: len(spark.interruptAll()), looks_again=False)
+    if spark.sparkContext._jsc is None:  # noqa: SLF001 - there is no other sign that it was stopped
+        return 0
+    _left_in_the_middle(spark.sparkContext)
+    return _asked(lambda: _cancel_jobs(spark, None), looks_again=False)
 
 
 def _shell() -> Any:

@@ -47,7 +47,7 @@ from sparkawait.spark.columns import (
     dropping_misses,
 )
 from sparkawait.spark.expressions import HiddenArguments
-from sparkawait.spark.interrupts import watch_cells
+from sparkawait.spark.interrupts import watch
 from sparkawait.spark.owner import reports_of
 from sparkawait.spark.schemas import PlaceOfSession, bare, columns_for_spark, conformed, to_spark
 from sparkawait.spark.session import Session, require_packages, run_drivers_python
@@ -504,7 +504,7 @@ class AsyncUserDefinedFunction:
         # query may be another still, and its tasks know it.
         run_drivers_python(session)
         if session.spark is not None:
-            watch_cells(session.spark)
+            watch(session.spark)
         place = PlaceOfSession(session, usual_zone=session.usual_zone)
         plan = _plan(dropping_misses(call), self._hidden, place)
         task = ColumnTask(

@@ -24,7 +24,7 @@ from sparkawait.metrics import Metrics
 from sparkawait.options import OPTIONS, WaitArguments, WaitOptions, has_expressions, of_call
 from sparkawait.spark.carry import carried, carry_of, check_carry_over, check_same
 from sparkawait.spark.expressions import HiddenColumns
-from sparkawait.spark.interrupts import watch_cells
+from sparkawait.spark.interrupts import watch
 from sparkawait.spark.owner import reports_of
 from sparkawait.spark.schemas import (
     PlaceOfSession,
@@ -207,7 +207,7 @@ def made(
     require_packages()
     session = Session(df.sparkSession)
     run_drivers_python(session)
-    watch_cells(df.sparkSession)
+    watch(df.sparkSession)
     check_workers(session)
     zone = session.times.zone
     before = step_of(df, zone) if chain else None

@@ -212,7 +212,7 @@ impl Share {
             self.usual = cost;
             return Asked::Granted;
         }
-        if let Some(left) = self.never.filter(|left| *left < cost) {
+        if let Some(left) = self.never.filter(|left| *left < cost && self.knows(now)) {
             // It asks now and then whether there is more.
             self.lacking = self.lacking.max(cost);
             return Asked::Never(left);
@@ -305,15 +305,20 @@ impl Share {
 
     fn take_of_pool(&mut self, cost: u64, now: u64) -> bool {
         self.come_back(now);
-        // A server that is silent does not say what the limit has become: calls go on meanwhile.
-        let is_silent = self.sent.as_ref().is_some_and(|(_, sent)| now >= sent + HOLDS);
-        if self.pool < cost || (now > self.heard + HOLDS && !is_silent) {
+        if self.pool < cost || !self.knows(now) {
             return false;
         }
         self.pool -= cost;
         self.unused = self.unused.min(self.pool);
         self.flying += cost;
         true
+    }
+
+    /// Returns whether it has heard of late what the limit is. A server that is silent does not say what
+    /// that has become, and all goes on meanwhile.
+    fn knows(&self, now: u64) -> bool {
+        let is_silent = self.sent.as_ref().is_some_and(|(_, sent)| now >= sent + HOLDS);
+        now <= self.heard + HOLDS || is_silent
     }
 
     /// Becomes another worker if it was silent for too long: others may have what it held.

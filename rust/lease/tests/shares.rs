@@ -558,9 +558,10 @@ fn a_budget_that_is_raised_is_there_for_rows_that_come_later() {
     world.run(5 * SECOND);
     assert_eq!((world.spent(), world.workers[0].rows), (97, 0));
     world.set(Terms::Budget(131));
-    // Rows that come before the worker has heard of it are refused.
-    world.workers[0].rows = 1;
+    // It has heard long ago that nothing is left, and asks again.
+    world.workers[0].rows = 31;
     world.run(500 * MILLISECOND);
+    assert_eq!(world.ended["refused"], 103);
     world.workers[0].rows = 200;
     world.run(5 * SECOND);
     assert_eq!(world.spent(), 131);

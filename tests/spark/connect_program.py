@@ -242,6 +242,28 @@ def previewed(spark: SparkSession) -> list[str]:
         return [*out.getvalue().splitlines(), f"{server.stats()['requests']} request"]
 
 
+def of_the_job(spark: SparkSession) -> dict[str, Any]:
+    """What a service sees of a budget for 13 calls, and of two calls at a time."""
+    entries = {str(number): {"n": number} for number in range(83)}
+    with LookupServer({"t": entries}, latency="3ms") as server:
+        get = sa.http.get(server.url + "/t/{id}", "n int", client=sa.http.Client(proxy=False))
+        out = sa.unordered_wait(
+            spark.range(83, numPartitions=5),
+            get,
+            rate_limit=sa.Budget(0.91, cost=0.07, name="connect budget"),
+            max_concurrency=sa.PerJob(2, name="connect calls"),
+            on_error="capture",
+        )
+        kinds = [row.error and row.error.kind for row in out.collect()]
+        seen = server.stats()
+    return {
+        "rows": len(kinds),
+        "spent": kinds.count("budget-spent"),
+        "requests": seen["requests"],
+        "at a time": seen["max_in_flight"],
+    }
+
+
 def results(spark: SparkSession, folder: Path) -> dict[str, Any]:
     numbers = spark.range(20, numPartitions=3)
     doubled = sa.async_udf(double)
@@ -278,6 +300,7 @@ def results(spark: SparkSession, folder: Path) -> dict[str, Any]:
                 )
             )
         ),
+        "limits of the job": of_the_job(spark),
         "expressions": sorted(
             rows(
                 sa.key_ordered_wait(

@@ -72,6 +72,12 @@ def test_two_calls_of_a_query_are_refused_where_spark_cannot_carry_them(results)
     assert ("needs Spark 4.0, over Spark Connect 4.1" in refused) == is_old
 
 
+def test_limits_of_the_job_hold_for_all_tasks_where_the_server_is_of_this_process(results):
+    found = results["limits of the job"]
+    assert (found["rows"], found["requests"], found["spent"]) == (83, 13, 70)
+    assert found["at a time"] <= 2
+
+
 @pytest.mark.parametrize("call", ["values", "sql with values", "plain values"])
 def test_a_function_of_values_is_called_with_them(results, call):
     assert sorted(results[call]) == [[number, number + 1] for number in range(20)]

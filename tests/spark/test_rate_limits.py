@@ -377,6 +377,23 @@ def test_budgets_and_calls_of_a_job_without_a_server_are_refused_with_two_ways_o
     assert limit.server == "redis://cache:6379"
 
 
+class ConfiguredFar(Configured):
+    """A session of Spark Connect, whose driver is another process."""
+
+    __module__ = "pyspark.sql.connect.session"
+
+
+@pytest.mark.parametrize("master", ["local", "local[3]", "local[*]", "yarn"])
+@pytest.mark.parametrize(
+    "options",
+    [{"rate_limit": sa.Budget(20.0, name="b")}, {"max_concurrency": sa.PerJob(13, name="c")}],
+)
+def test_over_connect_budgets_and_calls_of_the_job_need_a_server_on_one_host_too(master, options):
+    far = Session(ConfiguredFar(spark_app_id="app-7", spark_master=master))
+    with pytest.raises(sa.ConfigurationError, match="do not reach with Spark Connect; give it a"):
+        resolve_unpickled("unordered", see, input_schema=None, place=PlaceOfSession(far), **options)
+
+
 def test_a_budget_and_calls_at_a_time_hold_for_all_tasks_on_one_host(spark):
     """No port opens for them: they are asked for by a socket of the machine."""
     metrics = sa.Metrics()

@@ -16,6 +16,8 @@ import weakref
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from urllib.parse import quote
 
+import pyspark
+
 from sparkawait._checks import warn_once
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.spark.session import is_connect
@@ -84,7 +86,7 @@ def server_here(
         ConfigurationError: If the port that was chosen cannot be used, or there is no folder for a
             socket.
     """
-    if session.spark is None or is_connect(session.spark):
+    if not _is_driver_here(session):
         return None
     with _lock:
         found = _running.get(session.application)
@@ -98,6 +100,18 @@ def server_here(
             _running.clear()
             found = _running[session.application] = started
         return found
+
+
+def _is_driver_here(session: Session) -> bool:
+    """Tells whether this process is the driver's.
+
+    ``remote("local[n]")`` starts a driver here, and is its client.
+    """
+    if session.spark is None or not is_connect(session.spark):
+        return session.spark is not None
+    # Who has no more of PySpark than its client has no such class.
+    context = getattr(getattr(pyspark, "SparkContext", None), "_active_spark_context", None)
+    return context is not None and context.applicationId == session.application
 
 
 def limit_now(application: str, terms: Terms, change: Terms | None) -> tuple[int, int, int] | None:

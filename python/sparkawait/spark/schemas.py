@@ -343,8 +343,7 @@ class PlaceOfSession(Place):
         stocks = [it for it in asked if not isinstance(it, RateLimit)]
         if session.is_on_one_host:
             # What all processes of a host keep together is that of the job: nothing is split.
-            server = limit_server(session, is_local=True) if stocks else None
-            return Sharing(session.application, stocks=server, is_usual=True)
+            return Sharing(session.application, stocks=_here(session, stocks), is_usual=True)
         if all(it.scope == "host" for it in asked):
             return Sharing(session.application)
         server = limit_server(session)
@@ -384,6 +383,18 @@ def _warn_of_tasks(
                 ", and each micro-batch begins with a whole burst" if is_streaming else "",
                 limit.rate.strip(),
             )
+
+
+def _here(session: Session, stocks: Sequence[Limit]) -> str | None:
+    """Returns where the tasks of one host ask for `stocks`.
+
+    Raises:
+        ConfigurationError: If the driver is in another process.
+    """
+    server = limit_server(session, is_local=True) if stocks else None
+    if stocks and server is None:
+        _refuse_stocks(stocks[0])
+    return server
 
 
 def _refuse_stocks(limit: Limit) -> NoReturn:

@@ -192,4 +192,5 @@ def report(task, end):
         "calls": [("look_up", None, counts)],
         "bounds": {},
         "totals": counts,
+        "rows": 7,
     }

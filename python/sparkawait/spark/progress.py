@@ -54,7 +54,8 @@ class Progress:
         function: The function, or those of a chain with ``>`` between them.
         tasks_done: How many tasks have ended.
         tasks: How many there are; 0 if Spark does not say.
-        rows: Rows that have left with a result, without one, or as failed.
+        rows: Rows that have left the calls, with a result, without one, or as failed; each counts
+            once.
         rows_per_second: The same of the last five seconds.
         attempts: Calls that have begun.
         in_flight: Calls in flight.
@@ -120,7 +121,8 @@ class _Share:
         self._running: dict[str, tuple[int, int]] = {}
 
     def take(self, task: str, counts: TaskMetrics, end: str | None) -> None:
-        self._running[task] = counts.get("failed", 0), _rows(counts)
+        ended = sum(counts.get(name, 0) for name in ("emitted", "dropped", "failed"))
+        self._running[task] = counts.get("failed", 0), ended
         # What a task that has failed was given comes again.
         if end is not None and end != "failed":
             self._ended = self._sum([self._ended, self._running[task]])
@@ -145,6 +147,7 @@ class _Calls:
         stages: The stages that its tasks belong to.
         running: The last report of each task that runs.
         ended: The sums over those that have ended.
+        ended_rows: The rows that have left them.
         failed_tasks: How many of them have failed.
         samples: When so many rows had left, and for how long limits had held rows.
         progressed: When a row left last, or a call began.
@@ -159,6 +162,7 @@ class _Calls:
     stages: set[int] = field(default_factory=set[int])
     running: dict[str, Report] = field(default_factory=dict[str, Report])
     ended: TaskMetrics = field(default_factory=dict[str, Any])
+    ended_rows: int = 0
     failed_tasks: int = 0
     samples: deque[tuple[float, int, float]] = field(
         default_factory=deque[tuple[float, int, float]]
@@ -176,7 +180,7 @@ class _Calls:
         before = self.running.get(task)
         then = 0.0 if before is None else before["totals"].get("held", 0.0)
         (self.held.add if report["totals"].get("held", 0.0) > then else self.held.discard)(task)
-        if before is None or _rows(before["totals"]) != _rows(report["totals"]):
+        if before is None or before["rows"] != report["rows"]:
             self.progressed, self.is_stuck = now, False
         self.stages.add(report["stage"])
         for name, _, counts in report["calls"]:
@@ -191,6 +195,7 @@ class _Calls:
         self.running.pop(task, None)
         self.held.discard(task)
         self.ended = merge(self.ended, of_one_task(report["totals"]))
+        self.ended_rows += report["rows"]
         self.failed_tasks += end == "failed"
 
     def sums(self) -> TaskMetrics:
@@ -199,12 +204,15 @@ class _Calls:
             sums = merge(sums, of_one_task(report["totals"]))
         return sums
 
+    def rows(self) -> int:
+        return self.ended_rows + sum(it["rows"] for it in list(self.running.values()))
+
     def level(self, name: str) -> float:
         return sum(it["totals"].get(name, 0) for it in self.running.values())
 
     def progress(self, now: float, begun: float, tasks: tuple[int, int] | None) -> Progress:
         sums = self.sums()
-        rows, held = _rows(sums), float(sums.get("held", 0.0))
+        rows, held = self.rows(), float(sums.get("held", 0.0))
         self.samples.append((now, rows, held))
         while self.samples[0][0] < now - _WINDOW and len(self.samples) > 2:  # noqa: PLR2004
             self.samples.popleft()
@@ -233,14 +241,11 @@ class _Calls:
         )
 
 
-def _rows(counts: Mapping[str, Any]) -> int:
-    """Returns how many rows have ended."""
-    return sum(counts.get(name, 0) for name in ("emitted", "dropped", "failed"))
-
-
-def summary(function: str, sums: Mapping[str, Any], seconds: float, failed_tasks: int) -> str:
+def summary(
+    function: str, rows: int, sums: Mapping[str, Any], seconds: float, failed_tasks: int
+) -> str:
     """Returns what the calls of an action came to, in one line."""
-    rows, calls = _rows(sums), sums.get("attempts", 0)
+    calls = sums.get("attempts", 0)
     took = f"{seconds:.1f} s" if seconds < 100 else f"{seconds / 60:.1f} min"  # noqa: PLR2004
     parts = [f"{rows:,} rows in {took}", f"{calls:,} calls"]
     for name, says in (("retries", "retries"), ("hedged", "second calls")):
@@ -512,7 +517,7 @@ class Actions:
             self._actions.pop(key, None)
         seconds = time.monotonic() - action.begun
         for calls in action.calls.values():
-            line = summary(calls.function, calls.sums(), seconds, calls.failed_tasks)
+            line = summary(calls.function, calls.rows(), calls.sums(), seconds, calls.failed_tasks)
             with contextlib.suppress(Exception):
                 screen.end(line)
 

@@ -34,7 +34,7 @@ from pyspark.accumulators import AccumulatorParam
 
 from sparkawait._checks import warn_once
 from sparkawait._plan.plan import Chain
-from sparkawait._worker.metrics import TaskMetrics, by_call
+from sparkawait._worker.metrics import TaskMetrics, by_call, by_operator
 from sparkawait.exceptions import ConfigurationError
 from sparkawait.secrets import Secret
 from sparkawait.spark.messages import RefusedError, publish
@@ -103,6 +103,7 @@ class Report(TypedDict):
         bounds: From how many failed rows of a function on, and above which share of its rows, its
             job is to end; of functions with a bound.
         totals: What the calls have counted together, levels included.
+        rows: Rows that have left the last call, or an earlier one for good.
         warnings: What has been logged meanwhile at level WARNING or above, by the worker.
         end: How it has ended: ``"succeeded"``, ``"failed"``, ``"stopped"``, or not yet.
     """
@@ -119,6 +120,7 @@ class Report(TypedDict):
     calls: list[tuple[str, str | None, TaskMetrics]]
     bounds: dict[str, tuple[int, float]]
     totals: TaskMetrics
+    rows: int
     warnings: list[str]
     end: str | None
 
@@ -281,9 +283,23 @@ class TaskReport:
             calls=list(zip(names, by, counts, strict=True)),
             bounds={name: it.terms_of_job for name, it in terms if it.terms_of_job is not None},
             totals=totals,
+            rows=_left(self._chain, self.totals),
             warnings=_warnings().since(self._warned),
             end=end,
         )
+
+
+def _left(chain: Chain, totals: Mapping[str, Any]) -> int:
+    """Returns how many rows have left a chain: each once, however many of its calls have failed."""
+    counted, left = dict(by_operator(chain, totals)), 0
+    for plan in chain.plans:
+        counts = counted[plan.function_name]
+        is_last = plan is chain.plans[-1]
+        # A row whose failure is kept goes on to the next call.
+        is_kept = not is_last and plan.options.on_error.action in {"capture", "null"}
+        names = ("dropped", *(() if is_kept else ("failed",)), *(("emitted",) if is_last else ()))
+        left += sum(counts.get(name, 0) for name in names)
+    return left
 
 
 class _Warnings(logging.Filter):

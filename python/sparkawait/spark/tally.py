@@ -161,10 +161,17 @@ class Tally:
         self.catch_up()
         with self._lock:
             functions = dict(self._of_functions)
-        found: dict[str, Counts] = {}
+        of_each: dict[str, TaskMetrics] = {}
         for name, sums in functions.items():
-            counts, failed = sums.read()
-            limits = merge(counts, failed).get("rate_limits", {})
+            counts = merge(*sums.read())
+            operators = counts.get("operators", {})
+            # Of functions side by side each has counts of its own; those of one call are all of it.
+            each = operators if set(operators) - {name} else {name: counts}
+            for operator, of in each.items():
+                of_each[operator] = merge(of_each.get(operator, {}), of)
+        found: dict[str, Counts] = {}
+        for name, counts in of_each.items():
+            limits = counts.get("rate_limits", {})
             permits = {label: it["permits"] for label, it in limits.items()}
             found[name] = Counts(permits, *self.actions.levels(name))
         return found

@@ -33,7 +33,7 @@ pub use tolerance::{FailAfter, Tolerance, TooMany};
 
 use crate::element::{Key, StreamElement, StreamRecord, Watermark};
 use crate::flow::{ChannelId, ChannelTable};
-use crate::policy::{Costs, LimitMetrics, Price};
+use crate::policy::{CallSign, Costs, LimitMetrics, Price};
 use crate::queue::{
     AnyStreamElementQueue, Completed, EntryId, KeyOrderedStreamElementQueue,
     OrderedStreamElementQueue, QueueFull, Start, StreamElementQueue, UnorderedStreamElementQueue,
@@ -496,16 +496,22 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         }
         self.is_closed = true;
         self.has_single_calls = false;
-        self.actions.invoke.clear();
+        let mut unmade: Vec<_> = self.actions.invoke.drain(..).map(|it| it.attempt).collect();
+        unmade.sort_unstable();
         self.actions.ask_timeout.clear();
         for element in self.queue.values() {
             let StreamElement::Record(entry) = element else { continue };
             let second = self.hedging.as_ref().and_then(|it| it.second(entry.id));
             for attempt in entry.value.running(entry.id) {
                 let beside = second.filter(|_| attempt.is_hedge()).map(|it| it.has_begun);
-                let has_begun = beside.or(entry.value.run().map(|it| it.has_begun));
-                self.actions.cancel.push(attempt);
-                self.metrics.cancelled += u64::from(has_begun == Some(true));
+                let has_begun = beside.or(entry.value.run().map(|it| it.has_begun)) == Some(true);
+                if unmade.binary_search(&attempt).is_ok() {
+                    let kind = self.earlier.kind_of(attempt);
+                    self.metrics.correct(kind, has_begun, CallSign::NotCalled);
+                } else {
+                    self.actions.cancel.push(attempt);
+                    self.metrics.cancelled += u64::from(has_begun);
+                }
             }
         }
         self.running = 0;

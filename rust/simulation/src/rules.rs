@@ -76,7 +76,7 @@ pub struct Rules {
     /// A row saved while its function was asked about it: the restored task asks again, and calls
     /// nothing.
     pub restored_is_asked_again: bool,
-    /// A call that is cancelled in the burst that it begins in is not made, but counts as an attempt.
+    /// A call that is cancelled in the burst that it begins in is not made, and yet an attempt.
     pub a_call_in_vain_counts: bool,
     /// A function that is called beside others may return one result at most.
     pub several_beside_others_fail: bool,
@@ -113,7 +113,7 @@ pub const RULES: Rules = Rules {
     restored_has_all_time: true,
     restored_call_keeps_its_number: true,
     restored_is_asked_again: true,
-    a_call_in_vain_counts: true,
+    a_call_in_vain_counts: false,
     several_beside_others_fail: true,
     answered_retry_gives_back: true,
     results_bound_calls: true,

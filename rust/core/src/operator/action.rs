@@ -81,28 +81,19 @@ impl<E> Actions<E> {
         self.invoke.is_empty() && self.ask_timeout.is_empty() && self.cancel.is_empty()
     }
 
-    /// Puts all of it into `taken`, except calls that were cancelled before they started, and goes
-    /// on with the vectors of `taken`, emptied.
+    /// Puts all of it into `taken`, and goes on with the vectors of `taken`, emptied.
     pub fn swap(&mut self, taken: &mut Self) {
         taken.invoke.clear();
         taken.ask_timeout.clear();
         taken.cancel.clear();
         std::mem::swap(self, taken);
-        if taken.invoke.is_empty() || taken.cancel.is_empty() {
-            return;
-        }
-        let mut cancelled = taken.cancel.clone();
-        cancelled.sort_unstable();
-        let mut never_made = Vec::new();
-        taken.invoke.retain(|it| {
-            let is_cancelled = cancelled.binary_search(&it.attempt).is_ok();
-            never_made.extend(is_cancelled.then_some(it.attempt));
-            !is_cancelled
-        });
-        if !never_made.is_empty() {
-            never_made.sort_unstable();
-            taken.cancel.retain(|it| never_made.binary_search(it).is_err());
-        }
+    }
+
+    /// Takes a call back that nobody has seen: it is not made. Returns false if it was handed over
+    /// before; then it is [cancelled](Self::cancel). The youngest are looked at first.
+    pub(super) fn take_back(&mut self, attempt: AttemptId) -> bool {
+        let place = self.invoke.iter().rposition(|it| it.attempt == attempt);
+        place.map(|it| self.invoke.remove(it)).is_some()
     }
 }
 

@@ -126,6 +126,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         &mut self,
         id: EntryId,
         run: Option<Run>,
+        was_made: bool,
         now: ProcessingTime,
     ) {
         let (Some(in_flight), Some(channels)) = (self.queue.get_mut(id), &mut self.channels) else {
@@ -143,9 +144,11 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             let number = self.earlier.try_of(attempt);
             channels.observe_attempt(channel, call, Some(number), (since, now), sign);
         } else {
-            // It earns no retry. Its permits stay taken: that it has begun may be in the mail.
-            channels.note_answer(channel, CallSign::CutOff, now);
-            channels.observe_call(channel, call, (since, now), CallSign::CutOff);
+            // It earns no retry. Once it was handed over its permits stay taken: that it has begun may
+            // be in the mail.
+            let sign = if was_made { CallSign::CutOff } else { CallSign::NotCalled };
+            channels.note_answer(channel, sign, now);
+            channels.observe_call(channel, call, (since, now), sign);
         }
         channels.finish_call(channel, took, now);
     }

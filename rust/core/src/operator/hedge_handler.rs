@@ -124,9 +124,13 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
     /// Cancels one of the two calls of a record; the other goes on alone.
     #[inline(never)]
     pub(super) fn cut_call(&mut self, attempt: AttemptId, sign: CallSign, now: ProcessingTime) {
-        self.actions.cancel.push(attempt);
+        let was_made = self.give_up(attempt);
+        let sign = if was_made { sign } else { CallSign::NotCalled };
         let (_, has_begun) = self.end_one(attempt, sign, now);
-        self.metrics.cancelled += u64::from(has_begun);
+        self.count_given_up(attempt, has_begun, was_made);
+        if let Some(hedging) = self.hedging.as_mut().filter(|_| !was_made && attempt.is_hedge()) {
+            hedging.delay.take_back();
+        }
     }
 
     /// Takes the outcome of one of the two calls of a record that asks to be tried again: the other

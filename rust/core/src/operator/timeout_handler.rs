@@ -108,18 +108,21 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         if !in_flight.ages() || in_flight.deadline > now {
             return;
         }
-        let run = in_flight.run();
+        let mut run = in_flight.run();
         let begun = in_flight.deadline.before_nanos(self.timeout_nanos);
         self.note_silence(begun, now);
         let Some(in_flight) = self.queue.get_mut(id) else { return };
-        if let Some(run) = run {
+        let mut was_made = true;
+        if let Some(run) = &mut run {
             let attempt = AttemptId { entry: id, attempt: in_flight.attempt };
             if run.calls == Calls::Both {
                 self.cut_call(attempt.hedge(), CallSign::CutOff, now);
             }
-            self.actions.cancel.push(run.call_of(attempt));
+            let call = run.call_of(attempt);
+            was_made = self.give_up(call);
             self.running -= 1;
-            self.metrics.cancelled += u64::from(run.has_begun);
+            self.count_given_up(call, run.has_begun, was_made);
+            run.has_begun &= was_made;
         } else {
             self.backing_off -= 1;
         }
@@ -127,7 +130,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             in_flight.phase = Phase::TimedOut;
         }
         if self.channels.is_some() {
-            self.time_out_in_channel(id, run, now);
+            self.time_out_in_channel(id, run, was_made, now);
         }
         if run.is_some_and(Run::is_uncalled)
             && let Some(in_flight) = self.queue.get_mut(id)
@@ -135,6 +138,26 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             in_flight.attempt -= 1;
         }
         self.run_out(id, Ended::TimedOut, now);
+    }
+
+    /// Has a call cancelled whose outcome no longer matters; returns whether it was made. One that was not
+    /// handed over is not: its limits get back what it took, as [`CallSign::NotCalled`] says.
+    pub(super) fn give_up(&mut self, call: AttemptId) -> bool {
+        let was_made = !self.actions.take_back(call);
+        if was_made {
+            self.actions.cancel.push(call);
+        }
+        was_made
+    }
+
+    /// Counts a call that was [given up](Self::give_up).
+    pub(super) fn count_given_up(&mut self, call: AttemptId, has_begun: bool, was_made: bool) {
+        if was_made {
+            self.metrics.cancelled += u64::from(has_begun);
+        } else {
+            let kind = self.earlier.kind_of(call);
+            self.metrics.correct(kind, has_begun, CallSign::NotCalled);
+        }
     }
 
     /// Ends a record that has no time left before it is called.
@@ -174,9 +197,9 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
             // The other one may still be answered.
             return self.cut_call(attempt, CallSign::TimedOut, now);
         }
-        self.actions.cancel.push(attempt);
+        let was_made = self.give_up(attempt);
         self.running -= 1;
-        self.metrics.cancelled += 1;
+        self.count_given_up(attempt, true, was_made);
         let (call, attempt) = (attempt.call(), attempt.first());
         let in_flight = self.queue.get_mut(attempt.entry);
         if let (Some(in_flight), Some(channels)) = (in_flight, &mut self.channels) {

@@ -83,6 +83,11 @@ impl HedgeDelay {
         self.saved -= 1.0;
     }
 
+    /// Is told that one that was to start does not.
+    pub fn take_back(&mut self) {
+        self.saved = (self.saved + 1.0).min(SAVED);
+    }
+
     /// Notes how long a first attempt took.
     pub fn on_end(&mut self, took: Duration) {
         let HedgeAfter::Percentile(share) = self.config.after else { return };

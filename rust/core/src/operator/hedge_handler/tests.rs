@@ -518,6 +518,60 @@ fn each_of_two_calls_has_paid_for_its_own_request() {
 }
 
 #[test]
+fn a_second_call_that_nobody_has_seen_when_the_answer_comes_was_not_made() {
+    for (begins, of) in [
+        (Begins::AtOnce, limited(None)),
+        (Begins::WhenSaid, limited(None)),
+        (Begins::AtOnce, by_request()),
+    ] {
+        let mut operator = operator(Config { begins, ..of }, 1);
+        let [(_, first)] = started(&mut operator)[..] else { panic!("one call") };
+        operator.handle_started(first, at(0), at(0));
+        operator.remark(first, Remark::Request, at(1));
+        operator.handle_time(at(AFTER));
+        assert_eq!(operator.in_flight(), 2);
+
+        answer(&mut operator, first, 7, AFTER);
+
+        assert_eq!((started(&mut operator), cancelled(&mut operator)), (vec![], vec![]));
+        let metrics = metrics(&mut operator);
+        assert_eq!((metrics.attempts, metrics.hedged, metrics.cancelled), (1, 0, 0));
+        assert_eq!(metrics.in_flight, 0);
+        assert_eq!(operator.limit_metrics(at(AFTER)).unwrap().permits[0], 3);
+    }
+}
+
+#[test]
+fn what_a_second_call_has_used_up_that_was_not_made_is_for_another_one() {
+    // Two records earn one.
+    let mut operator = operator(config(5, 0.5), 2);
+    let [(_, first), _] = started(&mut operator)[..] else { panic!("two calls") };
+    operator.handle_time(at(AFTER));
+    assert_eq!(operator.in_flight(), 3);
+
+    answer(&mut operator, first, 7, AFTER);
+
+    let [(value, hedge)] = started(&mut operator)[..] else { panic!("one call") };
+    assert!(value == 1 && hedge.is_hedge());
+}
+
+#[test]
+fn calls_that_nobody_has_seen_at_the_end_were_not_made() {
+    let mut operator = operator(config(5, 1.0), 2);
+    let [(_, seen), _] = started(&mut operator)[..] else { panic!("two calls") };
+    operator.handle_time(at(AFTER));
+    put(&mut operator, 2, AFTER);
+    assert_eq!(operator.in_flight(), 5);
+
+    operator.close();
+
+    assert_eq!((started(&mut operator), cancelled(&mut operator).len()), (vec![], 2));
+    let metrics = metrics(&mut operator);
+    assert_eq!((metrics.attempts, metrics.hedged, metrics.cancelled), (2, 0, 2));
+    assert!(!operator.awaits(seen));
+}
+
+#[test]
 fn each_of_two_calls_has_its_own_cost() {
     for hedge_wins in [false, true] {
         let mut operator = operator(limited(None), 1);

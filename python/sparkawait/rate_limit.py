@@ -10,6 +10,7 @@ import functools
 import math
 import os
 import re
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, TypeAlias, cast
@@ -71,6 +72,7 @@ _RATE = re.compile(r"\s*(?P<permits>[\d_]+)\s*/\s*(?P<period>[\w.µμ]+(?:\s*[a-
 _SERVER = re.compile(r"(?:redis|rediss|valkey|valkeys)://[^/\s]|(?:redis\+unix|unix)://.*/")
 _NANOS = 1_000_000_000
 _USUAL = "usual"
+_CONTROLS = frozenset({"Cc", "Zl", "Zp"})
 
 
 class Terms(NamedTuple):
@@ -692,7 +694,10 @@ def _check_count(name: str, value: object, least: int) -> None:
 def _check_home(name: object, server: object, of: str) -> None:
     """Checks the name of a limit, and where it is kept."""
     if name is not None:
-        text(name, "name", "a name that is not empty", of=of, kind=_KIND)
+        checked = text(name, "name", "a name that is not empty", of=of, kind=_KIND)
+        # A limit is a line of the log, and of `job.limits`.
+        if any(unicodedata.category(it) in _CONTROLS for it in checked):
+            _refuse(f"`name`{of} must have no line breaks or control characters, got {name!r}")
     if server is None:
         return
     if not isinstance(server, Secret):

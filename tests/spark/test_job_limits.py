@@ -29,6 +29,29 @@ def test_budgets_and_calls_of_a_job_are_changed_too(spark):
     assert limits["dollars"].used == pytest.approx(0.5)
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"rate_limit": sa.RateLimit("997/s", name="one name")}, "a RateLimit too"),
+        ({"max_concurrency": sa.PerJob(13, name="one name")}, "a PerJob too"),
+    ],
+)
+def test_a_name_of_another_limit_is_refused_before_a_task_begins(spark, options, told):
+    rows = spark.range(3, numPartitions=1)
+    assert sa.ordered_wait(rows, _at_once, rate_limit=sa.Budget(211, name="one name")).count() == 3
+    with pytest.raises(
+        sa.ConfigurationError, match=f"a Budget of `_at_once`, and cannot be {told}"
+    ):
+        sa.ordered_wait(rows, _at_once, **options)
+    both = {
+        "rate_limit": sa.Budget(2.1, name="at once"),
+        "max_concurrency": sa.PerJob(7, "at once"),
+    }
+    with pytest.raises(sa.ConfigurationError, match="'at once' is a Budget"):
+        sa.ordered_wait(rows, _at_once, **both)
+    assert sa.job(spark).limits["one name"].limit == "211 in all"
+
+
 @sa.async_function("odd long")
 async def _fails_at_odd(row):
     if row.id % 2:

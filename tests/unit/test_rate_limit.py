@@ -70,6 +70,8 @@ def test_a_rate_is_permits_per_time_and_the_burst_is_a_seconds_worth(rate, permi
         ({"rate": "5/s", "scope": "galaxy"}, "must be one of 'task', 'host', 'job', got 'galaxy'"),
         ({"rate": "5/s", "per_channel": 1}, "`per_channel` of RateLimit must be a bool"),
         ({"rate": "5/s", "name": ""}, "`name` of RateLimit must be a name"),
+        ({"rate": "5/s", "name": "a\nb"}, "breaks or control characters, got 'a\\nb'"),
+        ({"rate": "5/s", "name": "a\u2028b"}, "must have no line breaks"),
         ({"rate": "adaptive"}, "'adaptive' stands by itself, as in rate_limit='adaptive' or"),
         ({"rate": "adaptive", "scope": "job"}, "and has no `burst`, `cost` or `scope`"),
     ],

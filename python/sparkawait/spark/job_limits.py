@@ -107,11 +107,16 @@ class JobLimits(Mapping[str, JobLimit]):
         self._counts = counts
 
     def know(self, plan: Plan) -> None:
-        """Learns the limits of a function that is called."""
+        """Learns the limits of a function that is called.
+
+        Raises:
+            ConfigurationError: If one has the name of another kind of limit.
+        """
         limits = limits_of(plan.options)
         for limit in limits:
             terms = limit.terms(plan.function_name, plan.sharing)
             name = limit.name or f"{plan.function_name} {limit.label}"
+            self._check_kind(name, limit, terms)
             application = sharers(plan.sharing.application, limits)
             with self._lock:
                 known = self._known.get(name)
@@ -123,11 +128,24 @@ class JobLimits(Mapping[str, JobLimit]):
                     self._set.pop(name, None)
                 known.labels[plan.function_name] = limit.label
 
+    def _check_kind(self, name: str, limit: Limit, terms: Terms) -> None:
+        with self._lock:
+            known = self._known.get(name)
+        if known is None or known.terms.kind == terms.kind:
+            return
+        if known.terms.is_shared and terms.is_shared:
+            kinds = [type(it).__name__ for it in (known.limit, limit)]
+            _refuse(
+                f"the limit {name!r} is a {kinds[0]} of `{next(iter(known.labels))}`, and cannot be"
+                f" a {kinds[1]} too; give one another `name`"
+            )
+
     def set(self, name: str, value: str | float, *, burst: int | None = None) -> None:
         """Changes a limit while the job runs. All tasks follow within half a second.
 
         A rate keeps what it has saved, up to the new burst, and forgets what calls took before.
-        Calls in flight go on. The change holds as long as the application, or the Redis that keeps
+        Calls in flight go on. A task that runs never has more of them than its `sparkawait.PerJob`
+        had when it began. The change holds as long as the application, or the Redis that keeps
         the limit.
 
         Args:

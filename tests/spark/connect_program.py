@@ -133,11 +133,42 @@ def carried_over_by_two(spark: SparkSession, folder: Path) -> dict[str, Any]:
             return {"refused": str(error)}
 
 
-def written_once(numbers: DataFrame, folder: Path) -> list[list[Any]]:
-    path = folder / "once"
-    for few in (numbers.where("id < 13"), numbers):
-        done = sa.write_once(few, double, path, key="id", chunk=7)
-    return sorted([row.id, row.doubled, row.name] for row in done.collect())
+def written_once(numbers: DataFrame, folder: Path) -> dict[str, Any]:
+    """What two runs write and call, the second one of more rows and of those that failed."""
+    path, called, down = folder / "once", folder / "called", folder / "down"
+
+    @sa.async_function("doubled bigint, name string")
+    async def double_when_up(row):
+        with called.open("a") as file:
+            file.write(f"{row['id']}\n")
+        if row["id"] % 7 == 3 and down.exists():
+            raise ConnectionError
+        return {"doubled": 2 * row["id"], "name": f"number {row['id']}"}
+
+    def run(few: DataFrame) -> tuple[DataFrame, list[int]]:
+        options: Any = {"key": "id", "chunk": 7, "on_error": "capture", "again": "failed"}
+        done = sa.write_once(few, double_when_up, path, **options)
+        calls = sorted(map(int, called.read_text().split()))
+        called.unlink()
+        return done, calls
+
+    down.touch()
+    first, calls = run(numbers.where("id < 13"))
+    failed = sorted(row.id for row in first.where("error is not null").collect())
+    down.unlink()
+    second, calls_again = run(numbers)
+    found = sorted([row.id, row.doubled, row.name] for row in second.collect())
+    return {"calls": [calls, calls_again], "failed": failed, "rows": found}
+
+
+def split_in(mode: Any, numbers: DataFrame, path: Path) -> Any:
+    """How many rows are good and how many failed, or why nothing is written."""
+    out = sa.ordered_wait(numbers, fail_odd, on_error="capture")
+    try:
+        good, failed = sa.split(out, path, **({"mode": mode} if mode else {}))
+    except Exception as error:  # noqa: BLE001 - its class has moved between versions of Spark
+        return str(error).partition("\n")[0]
+    return [good.columns, good.count(), failed.count(), failed.first().error.kind]
 
 
 def sent(numbers: DataFrame, **given: Any) -> Any:
@@ -329,6 +360,10 @@ def results(spark: SparkSession, folder: Path) -> dict[str, Any]:
         "selected": rows(sa.ordered_wait(numbers, double).select("doubled"))[:2],
         "capture": rows(sa.ordered_wait(numbers, fail_odd, on_error="capture"))[:2],
         "written once": written_once(numbers, folder),
+        "split": [
+            split_in(mode, numbers, folder / "split")
+            for mode in (None, "errorifexists", "append", "overwrite")
+        ],
         "sent": sent(numbers),
         "sent and written": sent(numbers, failed=str(folder / "failed")),
         "column": rows(numbers.select("id", doubled("id").alias("r")).select("id", "r.*")),

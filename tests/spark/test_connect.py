@@ -122,8 +122,18 @@ def test_failures_can_be_captured(results):
     assert failed[2]["kind"] == "user-function-failed"
 
 
-def test_rows_are_written_once(results):
-    assert results["written once"] == EXPECTED
+def test_rows_are_written_once_and_those_that_failed_again(results):
+    once = results["written once"]
+    assert once["failed"] == [3, 10]
+    assert once["calls"] == [list(range(13)), [3, 10, *range(13, 20)]]
+    assert once["rows"] == EXPECTED
+
+
+def test_good_and_failed_rows_are_split_in_each_mode(results):
+    at_first, refused, appended, overwritten = results["split"]
+    assert at_first == overwritten == [["id", "answer"], 10, 10, "user-function-failed"]
+    assert "already exists" in refused
+    assert appended == [["id", "answer"], 20, 20, "user-function-failed"]
 
 
 def test_rows_are_sent_and_counted(results):

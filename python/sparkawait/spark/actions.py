@@ -600,7 +600,9 @@ def split(
             " your sparkawait.OnError by `column`",
             ErrorKind.COLUMN_MISSING,
         )
-    writer = out.write.format(format).options(**times_of(format)).mode(mode)
+    # A client of Spark Connect knows this mode by its short name alone.
+    spark_mode = "error" if mode == "errorifexists" else mode
+    writer = out.write.format(format).options(**times_of(format)).mode(spark_mode)
     write(out.sparkSession, lambda: writer.save(where))
     written = written_at(out.sparkSession, where, out.schema, format)
     has_failed = column_of(column).isNotNull()

@@ -114,8 +114,15 @@ def test_arguments_have_names_as_in_sparks_own(rows, call):
 
 @pytest.mark.parametrize(
     "call",
-    [lambda f: f("n", F.col("x")), lambda f: f(F.col("n") + 1, "x")],
-    ids=["columns", "expression"],
+    [
+        lambda f: f("n", F.col("x")),
+        lambda f: f(F.col("n") + 1, "x"),
+        lambda f: f(F.expr("n+1"), F.upper("s")),
+        lambda f: f(F.lit("it's 7"), F.col("n").cast("string")),
+        lambda f: f(F.when(F.col("n") > 7, F.lit(None)), F.lit(b"\x0d")),
+        lambda f: f(F.udf(shout)("s"), F.col("x").alias("a b")),
+    ],
+    ids=["columns", "operator", "text", "literal", "condition", "function"],
 )
 def test_a_column_is_called_as_one_of_sparks_own(rows, call):
     expected = rows.select(call(F.udf(add, "double"))).columns

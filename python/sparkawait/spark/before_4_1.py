@@ -16,17 +16,23 @@ from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyspark
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from sparkawait._checks import is_variant
 from sparkawait._schema.ddl import parse_element
 from sparkawait._schema.types import with_zone
 from sparkawait.exceptions import ConfigurationError, ErrorKind
 from sparkawait.spark.columns import ColumnTask
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
 
 # -- types as Spark's ``typeof`` writes them, as Arrow types
 #
@@ -261,6 +267,66 @@ _SIMPLE: list[tuple[Callable[[Any], bool], _Read]] = [
     (pa.types.is_date, date.fromisoformat),
     (pa.types.is_duration, _interval),
 ]
+
+
+# -- the name of a column that has no other, which Spark gives to its own functions by itself.
+#
+# To be used on the driver, from any thread.
+
+
+def text_of(column: Column) -> str:
+    """Returns the name that Spark gives to a column that has no other.
+
+    Without a JVM, or with another one than Spark's, it is the text that PySpark has for it.
+    """
+    text = repr(column)[len("Column<'") : -len("'>")]
+    java_column = getattr(column, "_jc", None)
+    if java_column is None:
+        return text
+    from py4j.protocol import Py4JError  # which a client of Spark Connect may not have
+
+    try:
+        return _Names(SparkSession.active()).of(java_column)
+    except (Py4JError, PySparkException, AttributeError, TypeError):
+        return text
+
+
+class _Names:
+    """Writes expressions as Spark does when it names them, which it does once they are analysed.
+
+    Before that, the text of a function has quotes in Spark 3.5, and Java's objects in 4.0.
+    """
+
+    def __init__(self, spark: Any) -> None:
+        jvm, self._session = spark._jvm, spark._jsparkSession  # noqa: SLF001 - PySpark has no other
+        self._seq: Any = jvm.PythonUtils.toSeq
+        self._catalyst: Any = jvm.org.apache.spark.sql.catalyst
+        self._no_type: Any = jvm.org.apache.spark.sql.types.NullType()
+
+    def of(self, column: Any) -> str:
+        is_expression = pyspark.__version__ < "4"
+        found = column.expr() if is_expression else self._session.expression(column)
+        return str(self._catalyst.util.package.toPrettySQL(self._named(found)))
+
+    def _named(self, expression: Any) -> Any:
+        children = expression.children()
+        if children.size():
+            named = [self._named(children.apply(at)) for at in range(children.size())]
+            expression = expression.withNewChildren(self._seq(named))
+        kind = expression.getClass().getSimpleName()
+        if kind == "UnresolvedAttribute":
+            name = expression.nameParts().mkString(".")
+            return self._catalyst.expressions.PrettyAttribute(name, self._no_type)
+        return self._function(expression) if kind == "UnresolvedFunction" else expression
+
+    def _function(self, expression: Any) -> Any:
+        name, arguments = expression.nameParts().mkString("."), expression.arguments()
+        functions = self._catalyst.analysis.FunctionRegistry.builtin()
+        identifier = self._catalyst.FunctionIdentifier(name)
+        if functions.functionExists(identifier):
+            # It has its own text, such as `(id + 1)`.
+            return functions.lookupFunction(identifier, arguments)
+        return self._catalyst.expressions.PrettyPythonUDF(name, self._no_type, arguments)
 
 
 # -- column functions before Spark 4.1, where columns reach Python through pandas only.

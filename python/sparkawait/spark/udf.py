@@ -104,7 +104,7 @@ def members(
 
 
 def _text_of(column: Column) -> str:
-    """Returns the name that Spark gives to a column that has no other."""
+    """Returns how PySpark writes a column."""
     return repr(column)[len("Column<'") : -len("'>")]
 
 
@@ -436,9 +436,11 @@ class AsyncUserDefinedFunction:
         members = zip(map(F.lit, places), map(as_column, columns), strict=True)
         row = hidden.within(F.named_struct(*itertools.chain.from_iterable(members)))
         result = self._through_pandas(evaluate, row, declared)
+        from sparkawait.spark.before_4_1 import text_of
+
         # As a column of Spark's own function is called.
         plain = F.udf(_named(name), declared.bare)(*map(as_column, columns))
-        return declared.of(result).alias(_text_of(plain))
+        return declared.of(result).alias(text_of(plain))
 
     def _through_pandas(self, evaluate: Callable[..., Any], row: Column, declared: _Type) -> Column:
         from sparkawait.spark.before_4_1 import OPTIONS, PROBE

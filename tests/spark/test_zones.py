@@ -86,6 +86,30 @@ def test_a_native_column_function_reads_texts_in_the_zone_of_the_session_that_ca
             )
 
 
+@pytest.mark.parametrize("zone", ["America/St_Johns", "Asia/Kolkata"])
+def test_the_first_and_the_last_time_that_python_has_reach_a_function(spark, in_zone, zone):
+    in_zone(zone)
+    df = spark.sql(
+        "select timestamp'0001-01-01 00:00:00' as first,"
+        " timestamp'9999-12-31 23:59:59.999999' as last"
+    ).coalesce(1)
+    expected = tuple(df.selectExpr("cast(first as string)", "cast(last as string)").first())
+
+    @sa.async_function("one string, other string, again array<timestamp>")
+    async def shown(row):
+        one, other = (str(it.replace(tzinfo=None)) for it in (row.first, row.last))
+        return {"one": one, "other": other, "again": [row.first, row.last]}
+
+    @sa.async_udf("string")
+    async def text(time):
+        return str(time.replace(tzinfo=None))
+
+    out = sa.ordered_wait(df, shown)
+    assert tuple(out.select("one", "other").first()) == expected
+    assert out.where("again = array(first, last)").count() == 1
+    assert tuple(df.select(text("first"), text("last")).first()) == expected
+
+
 # Which Java has otherwise than the database of the wheel, or of the system, depends on their years.
 @pytest.mark.parametrize("zone", ["America/Vancouver", "Africa/Casablanca"])
 def test_texts_of_times_and_times_of_texts_have_the_rules_that_spark_has(spark, in_zone, zone):

@@ -327,6 +327,13 @@ def test_a_naive_datetime_is_in_the_zone_of_the_process(ddl, naive, fold, instan
     assert column.cast(pa.timestamp("us")).to_pylist() == [datetime.fromisoformat(instant)]
 
 
+@pytest.mark.usefixtures("new_york")
+def test_a_naive_datetime_may_be_in_a_year_in_utc_that_python_does_not_have():
+    end = datetime(9999, 12, 31, 23, 59, 59, 999_999)  # noqa: DTZ001
+    column = build("c timestamp", [{"c": end}]).batch.column(0)
+    assert column.cast(pa.int64()).to_pylist() == [253_402_318_799_999_999]
+
+
 def test_finer_times_than_the_column_holds_are_refused():
     moment = datetime(2026, 1, 1, 0, 0, 0, 1500, tzinfo=UTC)
     for unit, fits in (("s", False), ("ms", False), ("us", True), ("ns", True)):

@@ -50,6 +50,24 @@ def test_a_task_reads_and_writes_times_by_the_rules_of_its_plan():
     assert found["at"].cast(pa.int64()).to_pylist() == found["t"].cast(pa.int64()).to_pylist()
 
 
+@pytest.mark.parametrize("name", ["America/St_Johns", "Asia/Kolkata", "-17:59", "+17:59", "UTC"])
+def test_a_time_is_read_to_the_ends_of_what_python_has(name):
+    where = zone(name)
+    ends = dt.datetime.min.replace(tzinfo=where), dt.datetime.max.replace(tzinfo=where)
+    tick = dt.timedelta(microseconds=1)
+    first, last = ((end - cells.EPOCH) // tick for end in ends)
+
+    found = [cells.instant(micros, where) for micros in (first, first + 13, last - 13, last)]
+
+    assert [it.tzinfo for it in found] == [where] * 4
+    ticks = [0, 13, -13, 0]
+    wanted = [end + by * tick for end, by in zip([ends[0]] * 2 + [ends[1]] * 2, ticks, strict=True)]
+    assert [it.replace(tzinfo=None) for it in found] == [it.replace(tzinfo=None) for it in wanted]
+    for micros in (first - 1, last + 1, -(2**63), 2**63 - 1):
+        with pytest.raises(ValueError, match="is not within the years 1 to 9999 in"):
+            cells.instant(micros, where)
+
+
 def test_a_zone_whose_rules_are_those_of_this_process_is_the_one_that_functions_make():
     first, second = Change(-1577943676, 20476, 19800), Change(504901800, 19800, 20700)
     learn_zones([("Asia/Kathmandu", tzif(20476, [first, second]))])

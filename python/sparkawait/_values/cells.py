@@ -188,12 +188,30 @@ def _posix(offset: int) -> str:
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_ALIKE = 400
+_YEAR = timedelta(days=146_097) / _ALIKE
+"""The mean one, of the calendar that repeats after `_ALIKE` years."""
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?(\d{2}))?")
 
 
 def instant(micros: int, where: tzinfo) -> datetime:
-    """Returns the time that was `micros` microseconds after 1970 began in UTC, as of `where`."""
-    return (_EPOCH + timedelta(microseconds=micros)).astimezone(where)
+    """Returns the time that was `micros` microseconds after 1970 began in UTC, as of `where`.
+
+    Raises:
+        ValueError: If it is not within the years 1 to 9999 there.
+    """
+    since = timedelta(microseconds=micros)
+    try:
+        return (_EPOCH + since).astimezone(where)
+    except OverflowError:
+        # It may be in another year in UTC. 400 years away clocks and calendars are alike.
+        away = _ALIKE if micros < 0 else -_ALIKE
+    try:
+        there = (_EPOCH + (since + away * _YEAR)).astimezone(where)
+        return there.replace(year=there.year - away)
+    except (OverflowError, ValueError) as error:
+        msg = f"a time is not within the years 1 to 9999 in `{where}`, and Python has no others"
+        raise ValueError(msg) from error
 
 
 def zone(name: str) -> tzinfo:

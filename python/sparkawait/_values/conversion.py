@@ -350,9 +350,13 @@ def _of_this_zone(value: datetime) -> datetime:
             seconds = whole.timestamp()
         except (OverflowError, ValueError):  # near the ends of what `datetime` holds
             seconds = mktime(whole.timetuple())
-        return _EPOCH + timedelta(seconds=int(seconds), microseconds=value.microsecond)
+        since = timedelta(seconds=int(seconds), microseconds=value.microsecond)
     except (OverflowError, ValueError, OSError):
         return refuse(value, " out of range")
+    try:
+        return _EPOCH + since
+    except OverflowError:  # it is a year 0 or 10000 in UTC
+        return value.replace(tzinfo=timezone(value - _EPOCH.replace(tzinfo=None) - since))
 
 
 def _durations(data_type: pa.DurationType, *, keeps_all: bool) -> Conversion:

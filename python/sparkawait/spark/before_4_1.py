@@ -14,7 +14,7 @@ import json
 import re
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator
-from datetime import date, datetime, timedelta, timezone
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -145,6 +145,8 @@ PROBE = "named_struct('t', timestamp'1582-10-10 00:00:00.000001 UTC', 'd', date'
 legacy formatters does not have this day."""
 PROBE_TEXT = '{"t":"1582-10-10T00:00:00.000001","d":"1582-10-10"}'
 
+_REST = "-MM-ddTHH:mm:ss.SSSSSS"
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001
 _INTERVAL = re.compile(r"INTERVAL '(?P<sign>-?)(?P<numbers>[\d :.]+)' (?P<start>\w+)(?: TO \w+)?")
 _UNITS = ("DAY", "HOUR", "MINUTE", "SECOND")
 _Read = Callable[[Any], Any]
@@ -236,8 +238,13 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _instant(text: str) -> datetime:
-    return datetime.fromisoformat(text).replace(tzinfo=timezone.utc)
+def _instant(text: str) -> int:
+    """Reads the microseconds since 1970 of a time in UTC, where it may be in a year 0 or 10000."""
+    year, rest = text[: -len(_REST)], text[-len(_REST) :]
+    # The calendar repeats after 400 years.
+    cycles, year_of_cycle = divmod(int(year) - 2000, 400)
+    since = datetime.fromisoformat(f"{2000 + year_of_cycle}{rest}") - _EPOCH
+    return (since + cycles * timedelta(days=146_097)) // timedelta(microseconds=1)
 
 
 def _interval(text: str) -> timedelta:

@@ -38,9 +38,6 @@ class ArrowRunner(BatchRunner):
     def _take(self) -> tuple[list[Any], list[int], list[Row]] | None:
         return self.port.take_groups()
 
-    def _without(self, calls: list[Any], ids: set[int]) -> list[Any]:
-        return [(channel, group) for channel, group in calls if group.drop(ids)]
-
     def _start(self, calls: list[Any]) -> None:
         due = self.loop.time() + self._linger
         for channel, group in calls:

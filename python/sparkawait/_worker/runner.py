@@ -129,9 +129,6 @@ class Runner(ABC):
         self._reading = False
         self._closed = False
         self._opening: asyncio.Task[Any] | None = None
-        self._next: list[Any] = []
-        """Rows to be called for in the next turn of the loop, when those that were cancelled in
-        this one have learnt it: some of them may have waited for their end."""
 
     async def open(self, seconds: float | None = None) -> BaseException | None:
         """Opens the function and starts to read calls.
@@ -220,13 +217,8 @@ class Runner(ABC):
             return
         calls, cancelled, timed_out = taken
         if cancelled:
-            ids = set(cancelled)
-            self._next = self._without(self._next, ids)
-            self._cancel(ids)
-        if calls and (cancelled or self._next):
-            self._next += calls
-            self.loop.call_soon(self._start_next, context=self.context)
-        elif calls:
+            self._cancel(set(cancelled))
+        if calls:
             self._start(calls)
         for row in timed_out:
             self._answer_timeout(row)
@@ -234,15 +226,6 @@ class Runner(ABC):
     def _take(self) -> tuple[list[Any], list[int], list[Row]] | None:
         """Takes what waits at the port: calls, cancelled attempts, and rows that timed out."""
         return self.port.take()
-
-    def _without(self, calls: list[Any], ids: set[int]) -> list[Any]:
-        """Returns those of `calls` whose attempts are still wanted."""
-        return [row for row in calls if row.__sparkawait_attempt__ not in ids]
-
-    def _start_next(self) -> None:
-        calls, self._next = self._next, []
-        if calls and self._reading:
-            self._start(calls)
 
     def _answer_timeout(self, row: Row) -> None:
         # Read by the watchdog.

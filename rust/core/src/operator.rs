@@ -25,7 +25,7 @@ mod tolerance;
 pub use action::{
     Actions, AttemptId, Completion, Emitted, Ended, Failure, Handled, Invocation, Remark, Retry,
 };
-pub use config::{Begins, Config, EndOfInput, FailurePolicy, OutputMode};
+pub use config::{Begins, Config, EndOfInput, FailurePolicy, OutputMode, Recall};
 pub use earlier_attempts::Uncounted;
 pub use metrics::{Levels, Metrics};
 pub use snapshot::{Snapshot, SnapshotRecord, SnapshotState};

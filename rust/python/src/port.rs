@@ -18,7 +18,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 use sparkawait_arrow::InputBatch;
 use sparkawait_core::ErrorKind;
-use sparkawait_core::operator::{AttemptId, Begins, Retry};
+use sparkawait_core::operator::{AttemptId, Begins, Recall, Retry};
 use sparkawait_core::policy::CallSign;
 use sparkawait_macros::guarded;
 use sparkawait_runtime::AsyncFunction;
@@ -34,6 +34,9 @@ use crate::row_group::{RowGroup, by_channel, number_of};
 #[derive(Debug, Default)]
 struct Waiting {
     calls: Vec<Calls>,
+    /// Calls that came with cancellations: they begin a turn of the loop later, when those have learnt
+    /// it. Some may have waited for their end.
+    next: Vec<Calls>,
     timeouts: Vec<Calls>,
     cancelled: Vec<AttemptId>,
     /// Whether the task has ended.
@@ -48,14 +51,38 @@ impl Waiting {
     /// Groups of calls stay, be they empty: their batches may be Python's, and are not to be dropped
     /// under a lock.
     fn cancel(&mut self, mut attempts: Vec<AttemptId>) {
-        if !self.calls.is_empty() {
+        if !self.calls.is_empty() || !self.next.is_empty() {
             let mut wanted: HashSet<AttemptId> = attempts.iter().copied().collect();
-            for group in &mut self.calls {
+            for group in self.next.iter_mut().chain(&mut self.calls) {
                 group.calls.retain(|call| !wanted.remove(&call.attempt));
             }
             attempts.retain(|attempt| wanted.contains(attempt));
         }
         self.cancelled.extend(attempts);
+    }
+
+    /// Takes one call back; returns false if it does not wait here.
+    fn take_back(&mut self, attempt: AttemptId) -> bool {
+        // Mostly the youngest is looked for.
+        self.next.iter_mut().chain(&mut self.calls).rev().any(|group| {
+            let place = group.calls.iter().rposition(|it| it.attempt == attempt);
+            place.map(|it| group.calls.remove(it)).is_some()
+        })
+    }
+
+    /// Takes what the loop is to see in this turn.
+    fn take(&mut self) -> Self {
+        let left = Self { is_closed: self.is_closed, ..Self::default() };
+        let mut taken = std::mem::replace(self, left);
+        if taken.cancelled.is_empty() {
+            taken.next.append(&mut taken.calls);
+        } else {
+            self.next = std::mem::take(&mut taken.calls);
+            // The loop looks again as long as the byte is in the pipe.
+            self.is_signalled = !self.next.is_empty();
+        }
+        taken.calls = std::mem::take(&mut taken.next);
+        taken
     }
 }
 
@@ -95,10 +122,10 @@ impl Mouth {
     /// Takes all that waits.
     fn take(&self) -> Waiting {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_closed = waiting.is_closed;
-        let taken = std::mem::replace(&mut *waiting, Waiting { is_closed, ..Waiting::default() });
+        let taken = waiting.take();
+        let looks_again = waiting.is_signalled;
         drop(waiting);
-        if taken.is_signalled {
+        if taken.is_signalled && !looks_again {
             #[expect(
                 clippy::let_underscore_must_use,
                 reason = "a pipe that is empty has nothing to be taken"
@@ -112,6 +139,13 @@ impl Mouth {
 /// A function that the event loop thread calls: hands bursts of calls to its port.
 pub(crate) struct PythonFunction(pub(crate) Arc<Mouth>);
 
+impl Recall for Mouth {
+    fn take_back(&self, call: AttemptId) -> bool {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.take_back(call)
+    }
+}
+
 impl AsyncFunction<Calls> for PythonFunction {
     fn invoke(&mut self, calls: Calls) {
         self.0.change(|waiting| waiting.calls.push(calls));
@@ -124,6 +158,10 @@ impl AsyncFunction<Calls> for PythonFunction {
     /// Takes calls back that wait here, and has the others cancelled.
     fn cancel(&mut self, attempts: Vec<AttemptId>) {
         self.0.change(|waiting| waiting.cancel(attempts));
+    }
+
+    fn recall(&self) -> Option<Arc<dyn Recall>> {
+        Some(Arc::clone(&self.0) as Arc<dyn Recall>)
     }
 
     fn close(&mut self) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The function that the driver calls.
 
-use sparkawait_core::operator::AttemptId;
+use std::sync::Arc;
+
+use sparkawait_core::operator::{AttemptId, Recall};
 
 /// The function that an operator calls. Lives on the task thread, works elsewhere.
 ///
@@ -20,6 +22,11 @@ pub trait AsyncFunction<C>: Send {
     /// Ends calls whose outcome no longer matters. Must not block.
     fn cancel(&mut self, attempts: Vec<AttemptId>);
 
+    /// Returns where calls wait until it sees them, if they do. Asked once.
+    fn recall(&self) -> Option<Arc<dyn Recall>> {
+        None
+    }
+
     /// Ends all calls. No reply follows.
     fn close(&mut self);
 }
@@ -35,6 +42,10 @@ impl<C, F: AsyncFunction<C> + ?Sized> AsyncFunction<C> for Box<F> {
 
     fn cancel(&mut self, attempts: Vec<AttemptId>) {
         (**self).cancel(attempts);
+    }
+
+    fn recall(&self) -> Option<Arc<dyn Recall>> {
+        (**self).recall()
     }
 
     fn close(&mut self) {

@@ -141,6 +141,9 @@ pub trait BatchCodec {
     /// Notes that nobody waits for the outcomes of calls any more.
     fn cancelled(&mut self, _attempts: &[AttemptId]) {}
 
+    /// Notes that calls were not made that were handed over.
+    fn recalled(&mut self, _attempts: &[AttemptId]) {}
+
     /// Tells `remark` of what a reply says beside the outcomes of its calls, before those.
     fn remarks(&self, _reply: &Self::Reply, _remark: impl FnMut(AttemptId, Remark)) {}
 

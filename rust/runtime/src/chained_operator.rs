@@ -334,8 +334,11 @@ impl<X: BatchCodec, F: AsyncFunction<X::Calls>> ChainedOperator<X, F> {
             return;
         }
         actions.swap(&mut self.carried_out);
-        let Actions { invoke, ask_timeout, cancel } = &mut self.carried_out;
+        let Actions { invoke, ask_timeout, cancel, recalled } = &mut self.carried_out;
         self.codec.set_time(now);
+        if !recalled.is_empty() {
+            self.codec.recalled(recalled);
+        }
         if !cancel.is_empty() {
             self.codec.cancelled(cancel);
             self.function.cancel(std::mem::take(cancel));

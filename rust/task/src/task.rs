@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use sparkawait_core::operator::{AttemptId, Begins, Config};
+use sparkawait_core::operator::{AttemptId, Begins, Config, Recall};
 use sparkawait_runtime::clock::{Clock, MonotonicClock};
 use sparkawait_runtime::{
     AsyncFunction, Carry, ChainedOperator, DrivenTask, Driver, DriverConfig, Feeder, Mailbox,
@@ -185,6 +185,10 @@ impl AsyncFunction<Calls> for OperatorFunction {
         self.function.cancel(attempts);
     }
 
+    fn recall(&self) -> Option<Arc<dyn Recall>> {
+        self.function.recall()
+    }
+
     fn close(&mut self) {
         self.function.close();
         self.share = None;
@@ -232,6 +236,7 @@ fn operator(
     } else {
         function
     };
+    config.operator.recall = function.recall();
     if let Some(journal) = &config.rows.journal {
         journal.journal.connect(mailbox.waker());
     }

@@ -454,6 +454,12 @@ impl BatchCodec for TaskCodec {
         }
     }
 
+    fn recalled(&mut self, attempts: &[AttemptId]) {
+        if let Some(log) = &mut self.call_log {
+            log.recall(attempts);
+        }
+    }
+
     fn remarks(&self, reply: &ReplyGroup, mut remark: impl FnMut(AttemptId, Remark)) {
         let results = reply.results.as_ref().filter(|_| self.prices.are_in_results());
         let in_results = results.map(|it| self.prices.settle(it)).unwrap_or_default();

@@ -73,12 +73,18 @@ pub struct Actions<E> {
     /// Calls whose outcome no longer matters. Carried out first, so that a call which waited for
     /// one of them to end does not begin before that.
     pub cancel: Vec<AttemptId>,
+    /// Calls that were handed over, and were taken back before the function had seen them: they were
+    /// not made.
+    pub recalled: Vec<AttemptId>,
 }
 
 impl<E> Actions<E> {
     /// Returns whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.invoke.is_empty() && self.ask_timeout.is_empty() && self.cancel.is_empty()
+        self.invoke.is_empty()
+            && self.ask_timeout.is_empty()
+            && self.cancel.is_empty()
+            && self.recalled.is_empty()
     }
 
     /// Puts all of it into `taken`, and goes on with the vectors of `taken`, emptied.
@@ -86,6 +92,7 @@ impl<E> Actions<E> {
         taken.invoke.clear();
         taken.ask_timeout.clear();
         taken.cancel.clear();
+        taken.recalled.clear();
         std::mem::swap(self, taken);
     }
 
@@ -99,7 +106,12 @@ impl<E> Actions<E> {
 
 impl<E> Default for Actions<E> {
     fn default() -> Self {
-        Self { invoke: Vec::new(), ask_timeout: Vec::new(), cancel: Vec::new() }
+        Self {
+            invoke: Vec::new(),
+            ask_timeout: Vec::new(),
+            cancel: Vec::new(),
+            recalled: Vec::new(),
+        }
     }
 }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The settings of an operator.
 
+use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Tolerance;
+use super::{AttemptId, Tolerance};
 use crate::flow::{ChannelConfig, ChannelTable, WaitBound};
 use crate::policy::{HedgeConfig, Ledgers, PolicyConfig, RetryBudgetConfig};
 use crate::retry::AsyncRetryStrategy;
@@ -40,6 +41,12 @@ pub enum EndOfInput {
     /// Retries go on as before. For finite inputs: the last rows of a partition
     /// are as worth retrying as its first.
     KeepRetrying,
+}
+
+/// What was handed over to a function, as long as that has not seen it.
+pub trait Recall: fmt::Debug + Send + Sync {
+    /// Takes a call back, which is not made then; returns false if the function has seen it.
+    fn take_back(&self, call: AttemptId) -> bool;
 }
 
 /// When the call begins that a record was handed to the function for.
@@ -104,6 +111,8 @@ pub struct Config {
     pub channels: Option<ChannelConfig>,
     /// Permits of those limits in time that others share.
     pub ledgers: Option<Arc<dyn Ledgers>>,
+    /// Where calls wait that the function has not seen; `None`: it sees them at once.
+    pub recall: Option<Arc<dyn Recall>>,
 }
 
 impl Config {
@@ -129,6 +138,7 @@ impl Config {
             hedge: None,
             channels: None,
             ledgers: None,
+            recall: None,
         }
     }
 

@@ -140,14 +140,16 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         self.run_out(id, Ended::TimedOut, now);
     }
 
-    /// Has a call cancelled whose outcome no longer matters; returns whether it was made. One that was not
-    /// handed over is not: its limits get back what it took, as [`CallSign::NotCalled`] says.
+    /// Has a call cancelled whose outcome no longer matters; returns whether it was made. One that the
+    /// function has not seen is not: its limits get back what it took, as [`CallSign::NotCalled`] says.
     pub(super) fn give_up(&mut self, call: AttemptId) -> bool {
-        let was_made = !self.actions.take_back(call);
-        if was_made {
-            self.actions.cancel.push(call);
+        if self.actions.take_back(call) {
+            return false;
         }
-        was_made
+        let is_recalled = self.config.recall.as_ref().is_some_and(|it| it.take_back(call));
+        let told = if is_recalled { &mut self.actions.recalled } else { &mut self.actions.cancel };
+        told.push(call);
+        !is_recalled
     }
 
     /// Counts a call that was [given up](Self::give_up).
@@ -204,7 +206,7 @@ impl<E: Clone, R, F> AsyncWaitOperator<E, R, F> {
         let in_flight = self.queue.get_mut(attempt.entry);
         if let (Some(in_flight), Some(channels)) = (in_flight, &mut self.channels) {
             let (channel, number) = (in_flight.channel, Some(self.earlier.try_of(attempt)));
-            let sign = CallSign::TimedOut;
+            let sign = if was_made { CallSign::TimedOut } else { CallSign::NotCalled };
             channels.observe_attempt(channel, call, number, (since, now), sign);
             if repeats {
                 outage_handler::note(

@@ -64,6 +64,8 @@ struct Noted {
     entry: Option<EntryId>,
     /// Its attempt, if the call has not begun.
     waiting: Option<AttemptId>,
+    /// The second call that made it one that is hedged.
+    hedge: Option<AttemptId>,
     /// What a call is charged.
     price: f64,
     /// What the calls that have ended cost.
@@ -142,6 +144,7 @@ impl Noted {
             ended: None,
             entry: None,
             waiting: None,
+            hedge: None,
             price: price.unwrap_or_default(),
             paid: 0.0,
             settled: None,
@@ -168,6 +171,9 @@ impl Noted {
     /// Counts a call that begins.
     const fn begin(&mut self, attempt: AttemptId) {
         if attempt.is_hedge() {
+            if !self.info.hedged {
+                self.hedge = Some(attempt);
+            }
             self.info.hedged = true;
         } else {
             self.info.attempts += 1;
@@ -278,6 +284,26 @@ impl CallLog {
                 noted.ended = Some(now);
             } else if noted.ended.is_none() {
                 // Nobody was called for it.
+                noted.first = None;
+            }
+        }
+    }
+
+    /// Notes that calls were not made which were handed over, also of rows that have their outcome.
+    pub(super) fn recall(&mut self, attempts: &[AttemptId]) {
+        for attempt in attempts {
+            let row = self.called.get(&attempt.entry);
+            let Some(noted) = row.and_then(|it| self.rows.get_mut(it)) else { continue };
+            noted.charge(-noted.price);
+            if attempt.is_hedge() {
+                let was_first = noted.hedge.take_if(|it| it == attempt).is_some();
+                noted.info.hedged &= !was_first;
+                continue;
+            }
+            if noted.waiting.take_if(|it| it == attempt).is_none() {
+                noted.info.attempts = noted.info.attempts.saturating_sub(1);
+            }
+            if noted.ended.is_none() {
                 noted.first = None;
             }
         }
@@ -542,6 +568,25 @@ mod tests {
         let told = log.leave(7, true);
         assert_eq!((told.attempts, told.hedged, told.seconds), (1, true, MILLIS(7)));
         assert_eq!((told.status, told.cost), (Some(200), Some(10.0)));
+    }
+
+    #[test]
+    fn calls_that_were_taken_back_were_not_made() {
+        let mut log = log(3);
+        // 7 has a second call that is not made, 8 one that is before, and 9 is not called at all.
+        (7..10).for_each(|row| log.call(row, attempt(row, 1), Asked::default));
+        (7..9).for_each(|row| log.call(row, attempt(row, 1).hedge(), Asked::default));
+        log.end(attempt(8, 1).hedge(), ended(CallSign::Unreachable), Handled::Retried(0));
+        log.call(8, attempt(8, 2).hedge(), Asked::default);
+        log.set_time(at(18));
+        (7..9).for_each(|it| log.end(attempt(it, 1), ended(CallSign::Good), Handled::Final(0)));
+        log.recall(&[attempt(7, 1).hedge(), attempt(8, 2).hedge(), attempt(9, 1)]);
+
+        let told = [7, 8, 9].map(|row| log.leave(row, true));
+        assert_eq!(told.map(|it| it.attempts), [1, 1, 0]);
+        assert_eq!(told.map(|it| it.hedged), [false, true, false]);
+        assert_eq!(told.map(|it| it.cost), [Some(5.0), Some(10.0), Some(0.0)]);
+        assert_eq!(told.map(|it| it.seconds), [MILLIS(7), MILLIS(7), None]);
     }
 
     #[test]

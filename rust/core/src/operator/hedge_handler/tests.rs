@@ -2,6 +2,7 @@
 //! Tests of second calls, on a manual clock.
 
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -10,7 +11,8 @@ use super::*;
 use crate::element::{Key, StreamElement, StreamRecord};
 use crate::flow::ChannelConfig;
 use crate::operator::{
-    Begins, Config, EndOfInput, Ended, Failure, FailurePolicy, Metrics, OutputMode, Remark, Retry,
+    Begins, Config, EndOfInput, Ended, Failure, FailurePolicy, Metrics, OutputMode, Recall, Remark,
+    Retry,
 };
 use crate::policy::{
     AdaptiveLimitConfig, Gcra, HedgeAfter, HedgeConfig, LimitConfig, PolicyConfig, Rate,
@@ -553,6 +555,64 @@ fn what_a_second_call_has_used_up_that_was_not_made_is_for_another_one() {
 
     let [(value, hedge)] = started(&mut operator)[..] else { panic!("one call") };
     assert!(value == 1 && hedge.is_hedge());
+}
+
+/// The calls that wait for a function.
+#[derive(Debug, Default)]
+struct Waiting(Mutex<Vec<AttemptId>>);
+
+impl Recall for Waiting {
+    fn take_back(&self, call: AttemptId) -> bool {
+        let mut waiting = self.0.lock().unwrap();
+        let place = waiting.iter().position(|it| *it == call);
+        place.map(|it| waiting.remove(it)).is_some()
+    }
+}
+
+#[test]
+fn a_call_that_its_function_has_not_seen_is_taken_back_and_was_not_made() {
+    for (begins, has_seen) in
+        [Begins::AtOnce, Begins::WhenSaid].into_iter().flat_map(|it| [(it, false), (it, true)])
+    {
+        let waiting = Arc::new(Waiting::default());
+        let recall = Some(Arc::clone(&waiting) as Arc<dyn Recall>);
+        let mut operator = operator(Config { begins, recall, ..limited(None) }, 1);
+        let [(_, first)] = started(&mut operator)[..] else { panic!("one call") };
+        operator.handle_started(first, at(0), at(0));
+        let [(_, hedge)] = hedges(&mut operator, AFTER)[..] else { panic!("one hedge") };
+        if !has_seen {
+            waiting.0.lock().unwrap().push(hedge);
+        }
+
+        answer(&mut operator, first, 7, AFTER + 1);
+
+        let recalled = std::mem::take(&mut operator.actions().recalled);
+        let told = if has_seen { (vec![], vec![hedge]) } else { (vec![hedge], vec![]) };
+        assert_eq!((recalled, cancelled(&mut operator)), told);
+        let has_begun = u64::from(has_seen && begins == Begins::AtOnce);
+        let metrics = metrics(&mut operator);
+        let counted = (metrics.attempts, metrics.hedged, metrics.cancelled);
+        assert_eq!(counted, (1 + has_begun, has_begun, has_begun));
+        let paid = operator.limit_metrics(at(AFTER + 1)).unwrap().permits[0];
+        assert_eq!(paid, 3 * (1 + u64::from(has_seen)));
+    }
+}
+
+#[test]
+fn a_record_that_times_out_before_its_function_has_seen_it_was_not_called() {
+    let waiting = Arc::new(Waiting::default());
+    let recall = Some(Arc::clone(&waiting) as Arc<dyn Recall>);
+    let timeout = Some(Duration::from_nanos(AFTER - 3));
+    let mut operator = operator(Config { timeout, recall, ..limited(None) }, 1);
+    waiting.0.lock().unwrap().extend(started(&mut operator).iter().map(|it| it.1));
+
+    operator.handle_time(at(AFTER));
+
+    let Some(StreamElement::Record(ended)) = operator.pop_output() else { panic!("one record") };
+    assert_eq!((ended.attempts, ended.outcome), (0, Err(Failure::ended(Ended::TimedOut, None))));
+    let metrics = metrics(&mut operator);
+    assert_eq!((metrics.attempts, metrics.cancelled, metrics.timeouts), (0, 0, 1));
+    assert_eq!(operator.limit_metrics(at(AFTER)).unwrap().permits[0], 0);
 }
 
 #[test]

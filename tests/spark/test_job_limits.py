@@ -5,6 +5,7 @@ import pytest
 
 import sparkawait as sa
 from sparkawait.spark.progress import Actions
+from tests.spark.carried import SLOW, lookup
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(150)]
 
@@ -69,6 +70,31 @@ def test_limits_of_functions_side_by_side_know_what_all_of_them_have_taken(spark
     found = sa.job(spark).limits["side by side"]
     assert (found.used, found.in_flight) == (pytest.approx(2.1), 0)
     assert found.functions == ("_fails_at_odd", "_at_once")
+
+
+def test_limits_of_rows_that_outlive_their_micro_batch_know_what_was_taken(spark, stream):
+    """What a call gives back in a later micro-batch, too."""
+    budget = sa.Budget(2.1, cost=0.07, result_cost={"doubled": 0.001}, name="carried budget")
+    double = lookup(stream.calls, stream.gate)
+    carry_over = sa.CarryOver(vehicle=stream.vehicle)
+    stream.put(range(11))
+    stream.start(
+        sa.unordered_wait(
+            stream.source, double, timeout=None, carry_over=carry_over, rate_limit=budget
+        )
+    )
+    limits = sa.job(spark).limits
+
+    def used():
+        return limits["carried budget"].used
+
+    # All but one are paid for, and that one has taken what it may cost.
+    stream.until(lambda: used() == pytest.approx(0.002 * (sum(range(11)) - SLOW) + 0.07))
+    stream.put(range(11, 19))
+    stream.until_out(set(range(19)) - {SLOW})
+    stream.gate.touch()
+    stream.until_out(range(19))
+    stream.until(lambda: used() == pytest.approx(0.002 * sum(range(19))))
 
 
 @sa.async_function("back long")

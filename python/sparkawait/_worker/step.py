@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparkawait._core import Carried, PartEnd, RemoteTask, encode_carried, find_posted
-from sparkawait._plan.plan import Chain
+from sparkawait._plan.plan import Chain, limits_of
 from sparkawait._worker import address_space
 from sparkawait._worker.feeder import Offsets
 from sparkawait._worker.forms import (
@@ -275,7 +275,7 @@ COUNTS = (
     "timeouts",
     "cancelled",
 )
-"""What `PartEnd.counts` has of each operator."""
+"""What `PartEnd.counts` has of each operator first; the permits of its limits follow."""
 
 
 @dataclass(frozen=True)
@@ -415,7 +415,9 @@ class _Step:
         Raises:
             AsyncFunctionError: If too many have failed.
         """
-        TooMany(self.chain, "this micro-batch").judge_all(unpack(end.outputs), _named(end))
+        TooMany(self.chain, "this micro-batch").judge_all(
+            unpack(end.outputs), _named(self.chain, end)
+        )
 
 
 def _run(
@@ -659,15 +661,26 @@ def _end(
         oldest=end.oldest,
         told=told,
         accounts=came.accounts_for(end),
-        counts=_named(end),
+        counts=_named(step.chain, end),
     )
 
 
-def _named(end: PartEnd) -> list[TaskMetrics]:
-    found: list[TaskMetrics] = [dict(zip(COUNTS, it, strict=True)) for it in end.counts]
-    for counts in found:
+def _named(chain: Chain, end: PartEnd) -> list[TaskMetrics]:
+    found: list[TaskMetrics] = []
+    for plan, numbers in zip(chain.plans, end.counts, strict=True):
+        counts: TaskMetrics = dict(zip(COUNTS, numbers, strict=False))
         # A task counts all rows that left.
         counts["emitted"] -= counts["dropped"] + counts["failed"]
+        limits = limits_of(plan.options)
+        if limits:
+            counts["rate_limits"] = {
+                limit.label: {
+                    "permits": permits if limit.scale == 1 else permits / limit.scale,
+                    "parts": limit.terms(plan.function_name, plan.sharing).parts,
+                }
+                for limit, permits in zip(limits, numbers[len(COUNTS) :], strict=False)
+            }
+        found.append(counts)
     return found
 
 

@@ -38,5 +38,5 @@ pub mod state;
 pub use bundles::BundleId;
 pub use detached::DetachedTask;
 pub use part::{Begun, Claim};
-pub use part_end::{Counts, PartEnd};
+pub use part_end::{Counts, NUMBERS, PartEnd};
 pub use state::{Carried, TaskId};

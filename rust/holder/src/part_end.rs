@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use sparkawait_core::policy::MAX_LIMITS;
 use sparkawait_runtime::OperatorMetrics;
 
 /// What an operator did in a part.
@@ -24,14 +25,30 @@ pub struct Counts {
     pub timeouts: u64,
     /// Attempts that were ended.
     pub cancelled: u64,
+    /// Permits taken of each limit, by its number; below 0 where more came back than was taken.
+    pub permits: [i64; MAX_LIMITS],
 }
+
+/// How many numbers an operator has.
+pub const NUMBERS: usize = 8 + MAX_LIMITS;
 
 impl Counts {
     /// Returns all numbers, in the order of the fields.
-    pub fn numbers(&self) -> [u64; 8] {
-        let Self { admitted, emitted, dropped, failed, attempts, retries, timeouts, cancelled } =
-            *self;
-        [admitted, emitted, dropped, failed, attempts, retries, timeouts, cancelled]
+    pub fn numbers(&self) -> [i64; NUMBERS] {
+        let Self {
+            admitted,
+            emitted,
+            dropped,
+            failed,
+            attempts,
+            retries,
+            timeouts,
+            cancelled,
+            permits,
+        } = *self;
+        let rows = [admitted, emitted, dropped, failed, attempts, retries, timeouts, cancelled];
+        let mut all = rows.map(u64::cast_signed).into_iter().chain(permits);
+        std::array::from_fn(|_| all.next().unwrap_or(0))
     }
 
     pub(crate) fn of(metrics: &OperatorMetrics) -> Self {
@@ -45,6 +62,10 @@ impl Counts {
             retries: operator.retries,
             timeouts: operator.timeouts,
             cancelled: operator.cancelled,
+            permits: metrics
+                .limits
+                .as_ref()
+                .map_or([0; MAX_LIMITS], |it| it.permits.map(u64::cast_signed)),
         }
     }
 
@@ -54,9 +75,22 @@ impl Counts {
     }
 
     /// Makes them of the numbers that [`numbers`](Self::numbers) gave.
-    pub fn from_numbers(numbers: [u64; 8]) -> Self {
-        let [admitted, emitted, dropped, failed, attempts, retries, timeouts, cancelled] = numbers;
-        Self { admitted, emitted, dropped, failed, attempts, retries, timeouts, cancelled }
+    pub fn from_numbers(numbers: [i64; NUMBERS]) -> Self {
+        let [
+            admitted,
+            emitted,
+            dropped,
+            failed,
+            attempts,
+            retries,
+            timeouts,
+            cancelled,
+            permits @ ..,
+        ] = numbers;
+        let [admitted, emitted, dropped, failed, attempts, retries, timeouts, cancelled] =
+            [admitted, emitted, dropped, failed, attempts, retries, timeouts, cancelled]
+                .map(|it| u64::try_from(it).unwrap_or(0));
+        Self { admitted, emitted, dropped, failed, attempts, retries, timeouts, cancelled, permits }
     }
 }
 

@@ -13,7 +13,7 @@ use sparkawait_core::ErrorKind;
 use sparkawait_core::operator::Tolerance;
 use sparkawait_holder::endpoint::{self, Address, Answer, Bundle, Notice, StepError};
 use sparkawait_holder::state::{self, Held};
-use sparkawait_holder::{Begun, BundleId, Claim, Counts, TaskId, ipc};
+use sparkawait_holder::{Begun, BundleId, Claim, Counts, NUMBERS, TaskId, ipc};
 use sparkawait_macros::guarded;
 use sparkawait_runtime::Patience;
 use sparkawait_task::error::TaskError;
@@ -327,8 +327,8 @@ pub(crate) struct PartEnd {
     held: u64,
     input: u64,
     oldest: f64,
-    /// What each operator did: the numbers of `COUNTS`, in that order.
-    counts: Vec<[u64; 8]>,
+    /// What each operator did: the numbers of `COUNTS` in that order, and the permits of its limits.
+    counts: Vec<[i64; NUMBERS]>,
 }
 
 impl PartEnd {

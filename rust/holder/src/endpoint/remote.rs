@@ -14,7 +14,7 @@ use sparkawait_wire::ChannelKey;
 use super::inbox::Received;
 use super::link::Link;
 use super::messages::{ANSWER, Address, FAILED, GIVEN_UP, Subject, TURN, about};
-use crate::part_end::{Counts, PartEnd};
+use crate::part_end::{Counts, NUMBERS, PartEnd};
 use crate::reader::bytes;
 use crate::state::TaskId;
 
@@ -176,9 +176,9 @@ impl Answer {
                 self.end.input = rest.try_get_u64_le().ok()?;
                 self.end.oldest = Duration::from_nanos(rest.try_get_u64_le().ok()?);
                 while !rest.is_empty() {
-                    let mut numbers = [0; 8];
+                    let mut numbers = [0; NUMBERS];
                     for number in &mut numbers {
-                        *number = rest.try_get_u64_le().ok()?;
+                        *number = rest.try_get_i64_le().ok()?;
                     }
                     self.end.counts.push(Counts::from_numbers(numbers));
                 }

@@ -187,7 +187,10 @@ fn answer(link: &Link, answers: ChannelKey, end: &PartEnd) -> io::Result<()> {
     let oldest = u64::try_from(end.oldest.as_nanos()).unwrap_or(u64::MAX);
     let counts = end.counts.iter().flat_map(Counts::numbers);
     let numbers_of_part = [end.output_rows, end.carried, end.held, end.input, oldest];
-    for number in numbers_of_part.into_iter().chain(counts) {
+    for number in numbers_of_part {
+        numbers.extend(number.to_le_bytes());
+    }
+    for number in counts {
         numbers.extend(number.to_le_bytes());
     }
     send(link, answers, about::NUMBERS, &numbers)?;

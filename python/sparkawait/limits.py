@@ -193,6 +193,11 @@ class Channel:
         """The columns; none if the function has to know its destinations."""
         return cast("tuple[ColumnLike, ...]", self.columns or ())
 
+    @property
+    def expected(self) -> int:
+        """How many channels are expected to have rows at the same time."""
+        return self.count or COUNT
+
     def with_columns(self, columns: Sequence[ColumnLike]) -> Channel:
         """Returns the same with the columns called otherwise."""
         return replace(self, columns=tuple(columns))
@@ -203,7 +208,7 @@ class Channel:
         Raises:
             ConfigurationError: If bounds contradict each other.
         """
-        count = self.count or COUNT
+        count = self.expected
         # One credit floats at least: a channel that comes when all others are taken would wait for
         # ever. Channels that nobody has counted have the expected share.
         most = (max_concurrency - 1) // (self.count or 1)

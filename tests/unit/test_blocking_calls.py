@@ -116,7 +116,7 @@ def test_as_many_calls_run_at_a_time_as_there_are_threads_and_no_more(threads, c
 def test_batches_have_a_thread_each():
     together = threading.Barrier(5)
 
-    @sa.async_function("doubled long", batch=sa.Batch(max_rows=7, linger="1 min"), threads=5)
+    @sa.async_function("doubled long", batch=sa.Batch(max_rows=7, linger="50s"), threads=5)
     def of_many(rows):
         together.wait(20)
         return [double(row) for row in rows]

@@ -253,7 +253,7 @@ def errors_of(output):
 def test_rows_of_a_batch_that_cannot_be_read_fail_alone(reads_twice):
     calls = []
 
-    @sa.async_function("seen string", batch=sa.Batch(max_rows=5, linger="1h"))
+    @sa.async_function("seen string", batch=sa.Batch(max_rows=5, linger="50s"))
     async def answer(rows):
         calls.append([row.x for row in rows])
         results = read_all(rows)
@@ -324,7 +324,7 @@ def test_of_a_plain_function_nobody_knows_what_it_does_before_it_reads_them(spli
     calls = []
 
     @sa.async_function(
-        "seen string", batch=sa.Batch(max_rows=4, split_on_error=split_on_error, linger="1h")
+        "seen string", batch=sa.Batch(max_rows=4, split_on_error=split_on_error, linger="50s")
     )
     def answer(rows):
         calls.append([row.x for row in rows])

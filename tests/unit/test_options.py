@@ -472,7 +472,7 @@ def test_rows_that_wait_for_a_batch_are_in_flight_for_the_operator():
     arguments = plan(batched, max_concurrency=2).operator_arguments(INPUT)
     assert (arguments["max_concurrency"], arguments["capacity"]) == (18, 18)
     arguments = plan(batched, max_concurrency=2, capacity=100).operator_arguments(INPUT)
-    assert arguments["max_concurrency"] == 100
+    assert arguments["max_concurrency"] == 18
 
 
 def test_each_task_has_its_own_seed():

@@ -23,7 +23,7 @@ import weakref
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -88,6 +88,23 @@ class Facts:
     blocked_loop_timeout: float | None = None
     threads: int | None = None
     has_fallback: bool = False
+
+    def check_linger(self, timeout: float | None) -> None:
+        """Checks that rows which wait for company have time left for their call.
+
+        Raises:
+            ConfigurationError: If they have not.
+        """
+        if self.batch is None or self.batch.max_rows == 1 or timeout is None:
+            return
+        linger = self.batch.linger_seconds
+        if linger >= timeout:
+            refuse(
+                f"`linger` of Batch must be below `timeout`, got {linger:g} s and {timeout:g} s:"
+                " rows that wait for company would time out before they are called; give the batch"
+                " a shorter `linger`, or the call a longer `timeout`",
+                ErrorKind.BATCH_INVALID,
+            )
 
 
 UNKNOWN = Facts()
@@ -461,15 +478,38 @@ def _is_called_by_row(facts: Facts) -> bool:
     return facts.batch is None and facts.threads is None
 
 
-def rows_in_calls(
-    function: AsyncFunction | NativeFunction, batch: Batch | None, capacity: int, calls: int
-) -> int:
-    """Returns the rows that are in calls, or wait for one with others, at most."""
+class Called(Protocol):
+    """What is called, with the options of its call."""
+
+    @property
+    def function(self) -> AsyncFunction | NativeFunction:
+        """What is called for every row."""
+        ...
+
+    @property
+    def facts(self) -> Facts:
+        """What it says of itself."""
+        ...
+
+    @property
+    def options(self) -> WaitOptions:
+        """What the user says of it."""
+        ...
+
+
+def rows_in_calls(call: Called, capacity: int, calls: int) -> int:
+    """Returns the rows that are in calls, or wait for one with others, at most.
+
+    Their time runs, so no more are handed over than calls take: the others wait in line. The rows
+    of a call of Python are of one channel, so those of one more call wait for each channel: with
+    fewer, all channels would have a few rows, and none of them a full call.
+    """
+    batch, channel = call.facts.batch, call.options.channel
     if batch is None:
         return calls
-    if isinstance(function, AsyncFunction):
-        return capacity
-    return min(capacity, calls * batch.max_rows)
+    is_native = isinstance(call.function, NativeFunction)
+    waiting = 0 if channel is None or is_native else channel.expected
+    return min(capacity, (calls + waiting) * batch.max_rows)
 
 
 def asked_calls(options: WaitOptions) -> int | None:

@@ -250,7 +250,7 @@ class Plan:
     @property
     def rows_called(self) -> int:
         """Rows that are in calls, or wait for one with others, at most."""
-        return rows_in_calls(self.function, self.batch, self.capacity, self.max_concurrency)
+        return rows_in_calls(self, self.capacity, self.max_concurrency)
 
     @property
     def has_timeout_handler(self) -> bool:

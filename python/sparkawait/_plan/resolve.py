@@ -314,6 +314,7 @@ def _check_together(
     if options.retry is not None and not options.retry.only_refused:
         _check_retry(options.retry, timeout, is_native=is_native)
     batch = facts.batch
+    facts.check_linger(timeout)
     if batch is not None and batch.arrow and options.retry is not None and options.retry.if_result:
         refuse(
             "`if_result` looks at rows, which a function of record batches does not return; raise"
@@ -450,15 +451,14 @@ def _check_adaptive(calls: int | Adaptive | PerJob | None, max_per_channel: int)
 def _credits(call: Call, capacity: int, calls: int, wanted: int) -> Credits:
     """Returns what channels have of the rows that are in calls; `wanted` were asked for."""
     function, options, batch = call.function, call.options, call.facts.batch
-    rows = rows_in_calls(function, batch, capacity, calls)
+    rows = rows_in_calls(call, capacity, calls)
     try:
         found = (options.channel or Channel()).resolve(rows, capacity)
     except ConfigurationError as error:
         if batch is not None or calls == wanted:
             raise
-        is_native = isinstance(function, NativeFunction)
-        way_out = f"raise `{function.concurrency_option if is_native else 'threads'}`"
-        msg = f"{error}; `{function.name}` has no more calls than that on their way; {way_out}"
+        name = function.concurrency_option if isinstance(function, NativeFunction) else "threads"
+        msg = f"{error}; `{function.name}` has no more calls than that on their way; raise `{name}`"
         raise ConfigurationError(msg, _CHANNELS) from None
     _check_adaptive(options.max_concurrency, found.max_per_channel)
     return found

@@ -495,4 +495,4 @@ def _max_calls_of_channel(plan: Plan) -> int:
     """Returns the calls in flight of one channel: its share of the rows is that of the calls."""
     if plan.credits is None:
         return plan.max_concurrency
-    return max(plan.max_concurrency * plan.credits.max_per_channel // plan.capacity, 1)
+    return max(plan.max_concurrency * plan.credits.max_per_channel // plan.rows_called, 1)

@@ -382,7 +382,8 @@ class AsyncFunction(TakesOptions):
 
     Counterpart of Flink's `RichAsyncFunction`. Override `async_invoke`, or `async_invoke_batch` to
     be called with many rows at once. One instance serves one task; it is pickled on the driver, so
-    make connections in `open`, not in ``__init__``.
+    make connections in `open`, not in ``__init__``. Without Spark, an output whose instance another
+    one calls at that time calls a copy of what it was before that (``copy.copy``).
 
     For a client that blocks, define `async_invoke` (or `async_invoke_batch`) as a plain ``def``: it
     is called in threads, several at the same time, so what it uses must bear that.

@@ -33,6 +33,7 @@ import pyarrow as pa
 from sparkawait._checks import warn_once
 from sparkawait._plan.plan import Chain
 from sparkawait._worker.feeder import KNOWN, Feeder, RecordBatches, opened
+from sparkawait._worker.instances import own_instances
 from sparkawait._worker.metrics import SumsOfTasks, TaskMetrics, by_call
 from sparkawait.arrow.task import run
 from sparkawait.exceptions import (
@@ -611,7 +612,8 @@ def _counted(
 
     has_failed = False
     try:
-        yield from run(chain, source.feeder, heartbeat=_LOOK_SECONDS, on_metrics=report)
+        with own_instances(chain) as own_chain:
+            yield from run(own_chain, source.feeder, heartbeat=_LOOK_SECONDS, on_metrics=report)
     except Exception:
         has_failed = True
         raise

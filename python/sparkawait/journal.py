@@ -58,7 +58,7 @@ class Journal:
         max_age: How old a result may be: a str with unit, a timedelta or seconds. Of several the
             newest is taken then, else the oldest.
         again: ``"failed"``: a row that failed in an earlier run is called for again. ``"none"``:
-            it has the failure that it had.
+            it has the failure that it had, if it was called.
         keep_input: Whether the folder has the input of each row, too.
 
     Raises:

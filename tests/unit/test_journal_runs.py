@@ -295,3 +295,59 @@ def test_a_result_that_a_class_refuses_is_asked_for_again(tmp_path):
         assert call() == ([3, 4, 5], 4)
     kinds = pq.read_table(tmp_path)["kind"].to_pylist()
     assert sorted(kinds) == ["ok", "ok", "ok", "result-schema-mismatch"]
+
+
+DOWN = sa.CircuitBreaker(3, "20s", when_open="fail")
+NEVER_CALLED = {
+    "budget-spent": (
+        {"rate_limit": sa.Budget(7.0, cost=1)},
+        {"rate_limit": sa.Budget(1000.0, cost=1)},
+    ),
+    "cost-invalid": (
+        {"rate_limit": sa.RateLimit("100000/s", cost="paid", burst=1000)},
+        {},
+    ),
+    "destination-paused": (
+        {"circuit_breaker": DOWN, "retry": sa.retry.fixed_delay(1, 0)},
+        {"circuit_breaker": DOWN, "retry": sa.retry.fixed_delay(1, 0)},
+    ),
+}
+
+
+@pytest.mark.parametrize("again", ["none", "failed"])
+@pytest.mark.parametrize("kind", NEVER_CALLED)
+def test_a_row_that_was_never_called_is_called_for_in_the_next_run(tmp_path, kind, again):
+    calls: list[int] = []
+    is_down = kind == "destination-paused"
+
+    @sa.async_function("y long")
+    async def double(row):
+        calls.append(row.x)
+        if is_down:
+            raise ConnectionError("down")
+        return {"y": 2 * row.x}
+
+    table = pa.table({"x": range(41), "paid": [None if it % 2 else 1.0 for it in range(41)]})
+
+    def run(options):
+        journal = sa.Journal(tmp_path, version=1, again=again, key="x")
+        told = {"journal": journal, "on_error": "capture", "info": "call", "max_concurrency": 2}
+        return saa.ordered_wait(table, double, **told, **options).to_table().to_pylist()
+
+    before, after = NEVER_CALLED[kind]
+    first = run(before)
+    uncalled = [it["x"] for it in first if it["call"]["attempts"] == 0]
+    failed = {it["x"] for it in first if it["error"] is not None and it["x"] not in uncalled}
+    assert uncalled == [x for x in range(41) if x not in calls]
+    assert {it["error"]["kind"] for it in first if it["x"] in uncalled} == {kind}
+    assert uncalled
+
+    calls.clear()
+    is_down = False
+    second = run(after)
+
+    again_for = set(uncalled) | (failed if again == "failed" else set())
+    assert sorted(calls) == sorted(again_for)
+    kept = {it["x"]: it["error"] for it in second if it["error"] is not None}
+    assert set(kept) == (failed if again == "none" else set())
+    assert len(second) == 41

@@ -48,6 +48,7 @@ _TYPES = {
     "status": pa.int32(),
     "cost": pa.float64(),
 }
+_INDEXED = ["key", "at", "kind", "attempt"]
 READ = [*_TYPES, "result"]
 """The columns that a row is known by."""
 _KEPT_BYTES = 4 << 20
@@ -172,7 +173,7 @@ class KnownRows:
         folder: The folder.
         result: The type of results.
         takes_newest: Of several rows with one key, whether the newest one counts; else the oldest.
-        keeps_failures: Whether rows that have failed are known.
+        keeps_failures: Whether rows that were called and have failed are known.
     """
 
     def __init__(
@@ -311,7 +312,7 @@ class KnownRows:
                 first = 0
                 for group in range(file.num_row_groups):
                     starts.append(first)
-                    rows = file.read_row_group(group, ["key", "at", "kind"], use_threads=False)
+                    rows = file.read_row_group(group, _INDEXED, use_threads=False)
                     self._add_rows(number, name, first, rows, oldest)
                     first += rows.num_rows
         except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
@@ -333,7 +334,12 @@ class KnownRows:
         times = _one(rows["at"]).cast(_TYPES["at"]).cast(pa.int64())
         times = pc.fill_null(times, 0)
         are_results = pc.equal(_one(rows["kind"]).cast(pa.string()), OK)
-        counts = are_results if not self._keeps_failures else pc.is_valid(are_results)
+        counts = are_results
+        if self._keeps_failures:
+            # What kept a row from its call, such as a budget, may be over: nobody was asked.
+            attempts = pc.fill_null(_one(rows["attempt"]).cast(_TYPES["attempt"]), 1)
+            was_called = pc.or_(are_results, pc.greater(attempts, 0))
+            counts = pc.and_(pc.is_valid(are_results), pc.fill_null(was_called, False))  # noqa: FBT003
         if oldest is not None:
             counts = pc.and_(counts, pc.greater_equal(times, oldest))
         counts = pc.fill_null(counts, False)  # noqa: FBT003 - a value

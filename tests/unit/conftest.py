@@ -66,6 +66,10 @@ class FakePort:
     def send(self, calls=(), cancelled=(), timed_out=()):
         self._attempts.update((row.id, row.__sparkawait_attempt__) for row in calls)
         attempts = [self._attempts[number] for number in cancelled]
+        for waiting, _, _ in self._waiting:
+            for row in [it for it in waiting if it.__sparkawait_attempt__ in attempts]:
+                waiting.remove(row)
+                attempts.remove(row.__sparkawait_attempt__)
         self._waiting.append((list(calls), attempts, list(timed_out)))
         os.write(self._write, b"x")
 
@@ -79,7 +83,14 @@ class FakePort:
 
     def take(self):
         os.read(self._read, 1)
-        return None if self.closed else self._waiting.pop(0)
+        if self.closed:
+            return None
+        calls, cancelled, timed_out = self._waiting.pop(0)
+        if calls and cancelled:  # They begin a turn later, when the cancelled ones have learnt it.
+            self._waiting.insert(0, (calls, [], []))
+            os.write(self._write, b"x")
+            calls = []
+        return calls, cancelled, timed_out
 
     def started(self, rows):
         """Is told when calls begin; says whether the task may still count them."""

@@ -13,6 +13,7 @@ Made on the driver, from any thread; immutable.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -20,7 +21,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
 
 from sparkawait._arguments import ColumnArguments, FunctionArguments, OwnArguments, WaitArguments
 from sparkawait._callables import layers
-from sparkawait._checks import ObjectOf, flag, integer, is_expression, optional_duration, refuse
+from sparkawait._checks import (
+    ObjectOf,
+    flag,
+    integer,
+    is_expression,
+    optional_duration,
+    refuse,
+    warn_once,
+)
 from sparkawait._option import (
     Option,
     checked,
@@ -321,8 +330,12 @@ class OfColumns:
         return import_module("sparkawait").async_udf(self)
 
 
+_TYPO = 0.85
+"""How much alike two names are, of 1, if one is a typo of the other."""
+
+
 def check_class(cls: type) -> None:
-    """Checks each attribute of a class that has the name of an option.
+    """Checks each attribute of a class that has the name of an option; warns of a typo of one.
 
     Raises:
         ConfigurationError: If a value is wrong, or is a method or a property; or the option is not
@@ -330,6 +343,8 @@ def check_class(cls: type) -> None:
     """
     for name, value in vars(cls).items():
         option = OPTIONS.get(name)
+        if option is None:
+            _warn_of_typo(cls, name, value)
         if option is None or _is_fallback(name, value):
             continue
         attribute = f"{cls.__qualname__}.{name}"
@@ -349,6 +364,21 @@ def check_class(cls: type) -> None:
         except ConfigurationError as error:
             msg = f"{str(error).splitlines()[0]}; {rename}"
             raise ConfigurationError(msg, error.kind) from None
+
+
+def _warn_of_typo(cls: type, name: str, value: object) -> None:
+    """Warns of what may be meant as an option; it may also be the author's own."""
+    if name.startswith("_") or callable(value) or hasattr(value, "__get__"):
+        return
+    known = [it for it, option in OPTIONS.items() if option.of_function]
+    close = difflib.get_close_matches(name, known, n=1, cutoff=_TYPO)
+    if close and name != f"{close[0]}s":
+        warn_once(
+            "`%s.%s` is not an option, and has no effect on calls; did you mean `%s`?",
+            cls.__qualname__,
+            name,
+            close[0],
+        )
 
 
 def declared_options(given: OwnArguments) -> WaitOptions:

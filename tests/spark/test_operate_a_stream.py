@@ -100,3 +100,12 @@ def test_another_vehicle_and_number_of_shards_go_on_where_the_old_query_ended(
 
     assert sorted(old.rows + new.rows) == list(range(ROWS + 13))
     assert [new.calls_of(id_) for id_ in range(ROWS + 13)] == [1] * (ROWS + 13)
+
+
+@pytest.mark.parametrize("given", [13, "rows"])
+def test_what_is_no_query_is_not_drained(spark, given):
+    query = spark.range(13) if given == "rows" else given
+    with pytest.raises(
+        sa.ConfigurationError, match="`query` must be a StreamingQuery of Spark, got"
+    ):
+        sa.drain(query)

@@ -200,3 +200,29 @@ def test_what_is_no_option_is_refused_when_the_class_is_made(attributes, words):
         ask_with(**attributes)
     (name,) = attributes
     assert f"rename the attribute if it is not meant as the option `{name}`" in str(caught.value)
+
+
+def test_an_attribute_that_is_nearly_an_option_is_warned_of(caplog):
+    class Lookup(sa.AsyncFunction):
+        schema = "y long"
+        max_concurency = 5
+        attempttimeout = "1s"
+        timeouts = (3, 7)
+        time = 13
+        _retrry = 3
+
+        def on_eror(self):
+            return None
+
+        async def call(self, row):
+            return {"y": row.id}
+
+    said = [it.getMessage() for it in caplog.records]
+    assert said == [
+        f"`{Lookup.__qualname__}.{name}` is not an option, and has no effect on calls; did you mean"
+        f" `{meant}`?"
+        for name, meant in (
+            ("max_concurency", "max_concurrency"),
+            ("attempttimeout", "attempt_timeout"),
+        )
+    ]

@@ -38,6 +38,7 @@ from sparkawait._plan.plan import Plan
 from sparkawait._values.results import unlike
 from sparkawait._worker.forms import forms_of, viewed
 from sparkawait._worker.step import pack, unpack
+from sparkawait.exceptions import ErrorKind
 from sparkawait.outcomes import CarryOver, Vehicle
 from sparkawait.spark.schemas import to_arrow
 from sparkawait.spark.session import is_connect
@@ -122,6 +123,9 @@ def drain(query: StreamingQuery, timeout: Duration | None = None) -> bool:
         >>> stop = lambda *_: sa.drain(query, timeout="25s")  # doctest: +SKIP
         >>> signal.signal(signal.SIGTERM, stop)  # doctest: +SKIP
     """
+    if not hasattr(query, "processAllAvailable"):
+        msg = f"`query` must be a StreamingQuery of Spark, got `{type(query).__name__}`"
+        refuse(msg, ErrorKind.INPUT_INVALID)
     seconds = optional_duration(timeout, "timeout")
     deadline = None if seconds is None else time.monotonic() + seconds
 

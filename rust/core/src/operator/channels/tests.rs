@@ -264,6 +264,7 @@ fn a_timeout_of_an_attempt_lowers_an_adaptive_limit() {
         config.attempt_timeout = Some(Duration::from_nanos(3));
     });
     put(&mut operator, "AB");
+    assert_eq!(started(&mut operator).0, "AB");
 
     operator.handle_time(at(3));
 

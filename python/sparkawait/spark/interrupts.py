@@ -296,7 +296,8 @@ def watch(spark: SparkSession) -> None:
             _WATCHED.add(id(shell))
             shell.events.register("pre_run_cell", _CELLS.begin)
             shell.events.register("post_run_cell", _CELLS.end)
-    if _is_in_vain(signal.getsignal(signal.SIGINT), spark, shell):
+    handler = signal.getsignal(signal.SIGINT)
+    if handler is not _interrupted and _is_in_vain(handler, spark, shell):
         signal.signal(signal.SIGINT, _interrupted)
 
 
@@ -307,8 +308,7 @@ def _is_in_vain(handler: Any, spark: SparkSession, shell: Any) -> bool:
     """
     if is_connect(spark):
         return shell is None and handler is signal.default_int_handler
-    module = str(getattr(handler, "__module__", ""))
-    return module.startswith("pyspark.") and handler is not _interrupted
+    return str(getattr(handler, "__module__", "")).startswith("pyspark.")
 
 
 def _interrupted(*_: object) -> None:

@@ -9,9 +9,10 @@
 --       want, least, charged, cost, since, back, left
 --       whether a limit that is new begins without what it saves, 0 or 1
 --       which change of the limit the worker knows
--- Returns what was granted, from when and until when, in microseconds from now, and all that was granted
--- so far, as `since` says it; or when to ask again, and why nothing was granted; or what the limit has
--- become, to a worker that does not know it yet; or that the worker is not known, which holds something.
+-- Returns leases, one behind the other: what was granted, from when and until when, in microseconds from
+-- now, and all that was granted so far, as `since` says it; or when to ask again, and why nothing was
+-- granted; or what the limit has become, to a worker that does not know it yet; or that the worker is not
+-- known, which holds something.
 -- All numbers are whole and below 2^53, so that doubles hold them.
 
 local HOLD = 30000000      -- silent for so long, a worker has nothing any more

@@ -33,7 +33,7 @@ pub use share::{Asked, EVERY, Share};
 pub const SCRIPT: &str = include_str!("exchange.lua");
 
 /// What EVALSHA calls it: its SHA-1.
-pub const SCRIPT_SUM: &str = "e95beaf741728f696b912b905dfdc7a6f920ebe8";
+pub const SCRIPT_SUM: &str = "6f3b140f75c3760e053922ed76ec5ed5227efcb6";
 
 /// The same as [`Server::order`]: three keys, and what [`Order::arguments`] says.
 pub const OWNER_SCRIPT: &str = include_str!("owner.lua");

@@ -281,21 +281,20 @@ _SIMPLE: list[tuple[Callable[[Any], bool], _Read]] = [
 # To be used on the driver, from any thread.
 
 
-def text_of(column: Column) -> str:
+def name_of(column: Column) -> str | None:
     """Returns the name that Spark gives to a column that has no other.
 
-    Without a JVM, or with another one than Spark's, it is the text that PySpark has for it.
+    ``None`` without a JVM, or with another one than Spark's: then PySpark's text of it is the name.
     """
-    text = repr(column)[len("Column<'") : -len("'>")]
     java_column = getattr(column, "_jc", None)
     if java_column is None:
-        return text
+        return None
     from py4j.protocol import Py4JError  # which a client of Spark Connect may not have
 
     try:
         return _Names(SparkSession.active()).of(java_column)
     except (Py4JError, PySparkException, AttributeError, TypeError):
-        return text
+        return None
 
 
 class _Names:

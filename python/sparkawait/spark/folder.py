@@ -51,8 +51,7 @@ _TIMES = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-"""What is written of a time. By default that is milliseconds, and minutes of its zone."""
-_TEXTS = frozenset({"csv", "json", "xml"})
+"""What JSON has of a time. By default that is milliseconds, and minutes of its zone."""
 _TAKE_PATTERNS = frozenset({"avro", "csv", "json", "orc", "parquet", "text", "xml"})
 """The formats that are Spark's own. Others, such as Delta, read the path that they are given."""
 _BINARY = "binaryFile"
@@ -260,8 +259,8 @@ def _is_refusal(spark: SparkSession, name: str) -> bool:
 
 
 def times_of(format: str) -> dict[str, str]:  # noqa: A002 - as Spark calls it
-    """Returns options that have a format of text write times as they are."""
-    return _TIMES if format.lower() in _TEXTS else {}
+    """Returns options that have JSON write times as they are; other texts keep no struct."""
+    return _TIMES if format.lower() == "json" else {}
 
 
 def written_at(

@@ -436,11 +436,11 @@ class AsyncUserDefinedFunction:
         members = zip(map(F.lit, places), map(as_column, columns), strict=True)
         row = hidden.within(F.named_struct(*itertools.chain.from_iterable(members)))
         result = self._through_pandas(evaluate, row, declared)
-        from sparkawait.spark.before_4_1 import text_of
+        from sparkawait.spark.before_4_1 import name_of
 
         # As a column of Spark's own function is called.
         plain = F.udf(_named(name), declared.bare)(*map(as_column, columns))
-        return declared.of(result).alias(text_of(plain))
+        return declared.of(result).alias(name_of(plain) or _text_of(plain))
 
     def _through_pandas(self, evaluate: Callable[..., Any], row: Column, declared: _Type) -> Column:
         from sparkawait.spark.before_4_1 import OPTIONS, PROBE
